@@ -1,0 +1,36 @@
+# Each target sets up what it needs: nothing has to be installed by hand first. Safe to repeat; quick the second time.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test test-all check docs bench clean
+.DEFAULT_GOAL := demo
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@
+
+demo: $(READY)  ## train ELF on the embedded data, evaluate, calibrate, write the report
+	$(BIN)/elfnet train --out runs/demo --overwrite
+
+test: $(READY)  ## the fast tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-all: $(READY)  ## also the slow tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m ""
+
+check: $(READY)  ## lint and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs: $(READY)  ## build the documentation into site/
+	$(BIN)/mkdocs build --strict
+
+bench: $(READY)  ## all benchmarks, one after the other; wants a quiet machine
+	for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
+
+clean:
+	rm -rf $(VENV) site dist build .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,95 @@
+"""The paper's line search for s, the one threshold of all exits, on data that is not the test split."""
+
+from collections.abc import Sequence
+
+from elfnet.calibrate.family import Family, most_accurate
+from elfnet.calibrate.operating_point import Expected, OperatingPoint
+from elfnet.errors import RequestError
+from elfnet.evaluate.accuracy import measure
+from elfnet.evaluate.derived import Derived, derive
+from elfnet.evaluate.exit_table import ExitTable
+from elfnet.evaluate.replay import replay
+from elfnet.exits.policy import Policy, full_depth, uniform_policy
+from elfnet.exits.threshold import parse_threshold
+
+
+def line_search(
+    table: ExitTable,
+    candidates: Sequence[str | float],
+    *,
+    tolerance_points: float = 1.0,
+    confidence_scale: float | Sequence[float] | None = None,
+) -> Family:
+    """Measure every candidate s on the calibration split and choose two of them by fixed rules.
+
+    The family holds, in this order:
+
+    - `full`: nobody leaves early;
+    - `accurate`: the highest accuracy, which is how the paper picks s; of equally accurate points the cheapest;
+    - `economic`: the cheapest point that is at most `tolerance_points` less accurate than `full`; of equally cheap
+      points the most accurate;
+    - one point per candidate, named after it: `s=0.85`, `s=1.5/C`.
+
+    `full` takes part in both choices, so that both always exist and `accurate` is never worse than `full` here.
+    Accuracy is the balanced one: the plain accuracy on a balanced split, not ruled by frequent classes on any other.
+
+    Args:
+        table: of the calibration split; a table of the test split is refused.
+        candidates: values of s, as numbers or multiples of 1/C.
+        tolerance_points: how much accuracy `economic` may give up, in percentage points.
+        confidence_scale: for all exits or one per exit; the table's own by default.
+    """
+    if table.split == "test":
+        raise RequestError(
+            "calibrating on the test split is refused: accuracies measured there would no longer be test results; "
+            "use the exit table of the calibration split"
+        )
+    if table.examples == 0:
+        raise RequestError(
+            f"the {table.split} exit table has no examples to calibrate on; hold out a larger calibration split"
+        )
+    if not candidates:
+        raise RequestError("the line search has no candidates for s; give at least one, such as 0.9 or '1.5/C'")
+    if not tolerance_points >= 0.0:
+        raise RequestError(
+            f"tolerance_points={tolerance_points!r} must not be negative; 1.0 means one point of accuracy"
+        )
+
+    derived = derive(table, confidence_scale)
+    full = _measured(derived, full_depth(table.exits, derived.confidence_scale))
+    searched = [
+        _measured(derived, uniform_policy(name, threshold, table.exits, derived.confidence_scale))
+        for name, threshold in _named(candidates, table.classes).items()
+    ]
+    eligible = [full, *searched]
+    accurate = most_accurate(eligible).renamed("accurate")
+    economic = _cheapest(eligible, full.expected.balanced_accuracy - tolerance_points / 100).renamed("economic")
+    return Family(
+        points=(full, accurate, economic, *searched),
+        checkpoint_sha256=table.checkpoint_sha256,
+        split=table.split,
+        n=table.examples,
+        confidence_scale=derived.confidence_scale,
+    )
+
+
+def _named(candidates: Sequence[str | float], classes: int) -> dict[str, float]:
+    named: dict[str, float] = {}
+    for candidate in candidates:
+        text = "".join(candidate.split()) if isinstance(candidate, str) else f"{candidate:g}"
+        name = f"s={text}"
+        if name in named:
+            raise RequestError(f"candidate {candidate!r} is given twice; give each value of s once")
+        named[name] = parse_threshold(candidate, classes=classes)
+    return named
+
+
+def _measured(derived: Derived, policy: Policy) -> OperatingPoint:
+    metrics = measure(derived.table, replay(derived, policy), with_confusion=False)
+    return OperatingPoint(name=policy.name, policy=policy, expected=Expected.from_metrics(metrics))
+
+
+def _cheapest(points: list[OperatingPoint], least_accuracy: float) -> OperatingPoint:
+    # The same slack as among equally accurate points: rounding must not exclude a point exactly at the limit.
+    enough = [point for point in points if point.expected.balanced_accuracy >= least_accuracy - 1e-12]
+    return min(enough, key=lambda point: (point.expected.mean_cost, -point.expected.balanced_accuracy))

@@ -1,0 +1,117 @@
+"""One operating point: a named policy with what it gave on the calibration split."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self
+
+from elfnet.data.groups import GROUP_NAMES
+from elfnet.errors import RequestError
+from elfnet.evaluate.accuracy import Metrics
+from elfnet.exits.policy import Policy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """What a point gave on the calibration split: fractions of 1, costs relative to the plain backbone.
+
+    Attributes:
+        accuracy: share of right answers.
+        accuracy_by_group: the same for many / medium / few; None for a group without examples.
+        balanced_accuracy: mean over the classes; equal to `accuracy` on a balanced split.
+        mean_cost: mean multiply-adds.
+        worst_cost: multiply-adds of the deepest exit that any input can reach.
+        exit_share: share of the examples leaving at each exit.
+    """
+
+    accuracy: float
+    accuracy_by_group: dict[str, float | None]
+    balanced_accuracy: float
+    mean_cost: float
+    worst_cost: float
+    exit_share: tuple[float, ...]
+
+    @classmethod
+    def from_metrics(cls, metrics: Metrics) -> Self:
+        return cls(
+            accuracy=metrics.accuracy,
+            accuracy_by_group=dict(metrics.accuracy_by_group),
+            balanced_accuracy=metrics.balanced_accuracy,
+            mean_cost=metrics.mean_cost,
+            worst_cost=metrics.worst_cost,
+            exit_share=metrics.exit_share,
+        )
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        _require_fields("expected", content, set(cls.__dataclass_fields__))
+        by_group = content["accuracy_by_group"]
+        _require_fields("accuracy_by_group", by_group, set(GROUP_NAMES))
+        return cls(
+            accuracy=_number("accuracy", content["accuracy"]),
+            accuracy_by_group={
+                name: None if by_group[name] is None else _number(name, by_group[name]) for name in GROUP_NAMES
+            },
+            balanced_accuracy=_number("balanced_accuracy", content["balanced_accuracy"]),
+            mean_cost=_number("mean_cost", content["mean_cost"]),
+            worst_cost=_number("worst_cost", content["worst_cost"]),
+            exit_share=tuple(_number("exit_share", share) for share in content["exit_share"]),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatingPoint:
+    """A policy under a name, and what to expect of it.
+
+    Attributes:
+        name: `full`, `accurate`, `economic`, or one of a search's candidates such as `s=0.85`.
+        policy: the decision itself.
+        expected: measured on the calibration split.
+        same_as: for a point chosen from the candidates, the candidate's name.
+    """
+
+    name: str
+    policy: Policy
+    expected: Expected
+    same_as: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.name != self.policy.name:
+            raise RequestError(f"operating point {self.name!r} holds policy {self.policy.name!r}; give both one name")
+
+    def renamed(self, name: str) -> Self:
+        """This point under a second name that says what it was chosen for."""
+        return replace(self, name=name, policy=replace(self.policy, name=name), same_as=self.name)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "same_as": self.same_as,
+            "policy": self.policy.to_dict(),
+            "expected": {**asdict(self.expected), "exit_share": list(self.expected.exit_share)},
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` wrote; anything else is refused."""
+        _require_fields("operating point", content, set(cls.__dataclass_fields__))
+        if not isinstance(content["same_as"], str | None):
+            raise RequestError(f"operating point: same_as={content['same_as']!r} is not a name; calibrate again")
+        return cls(
+            name=content["name"],
+            same_as=content["same_as"],
+            policy=Policy.from_dict(content["policy"]),
+            expected=Expected.from_dict(content["expected"]),
+        )
+
+
+def _require_fields(kind: str, content: Any, fields: set[str]) -> None:
+    if not isinstance(content, Mapping):
+        raise RequestError(f"{kind} is {type(content).__name__}, not a set of fields; calibrate again")
+    if set(content) != fields:
+        raise RequestError(f"{kind} has missing or unknown fields {sorted(set(content) ^ fields)}; calibrate again")
+
+
+def _number(field: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise RequestError(f"{field}={value!r} is not a number; calibrate again")
+    return float(value)

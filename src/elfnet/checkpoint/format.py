@@ -1,0 +1,115 @@
+"""A checkpoint is one safetensors file: weights, optimiser state, and a JSON header.
+
+One file, because one file can be replaced atomically. The header carries a format version, the network it is for and
+a hash of all tensors, so that a file that was cut, altered, or meant for something else is refused. Nothing is ever
+unpickled.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from elfnet import atomic
+from elfnet.errors import WorkError
+
+FORMAT_VERSION = 1
+HEADER = "elfnet"
+
+
+def tensors_sha256(tensors: Mapping[str, Tensor]) -> str:
+    """A hash over names, types, shapes and bytes, in the order of names."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The state of a run after `epochs_done` epochs.
+
+    Attributes:
+        network: what the weights are for, as text; compared on load.
+        weights: the network's state dict.
+        optimiser: tensors of the optimiser, by parameter name; empty where training is not to go on from here.
+        progress: plain data of the trainer (best score so far and the like).
+    """
+
+    network: str
+    epochs_done: int
+    weights: Mapping[str, Tensor]
+    optimiser: Mapping[str, Tensor] = field(default_factory=dict)
+    progress: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def sha256(self) -> str:
+        """Identity of the weights: exit tables and policies carry it."""
+        return tensors_sha256(self.weights)
+
+
+def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
+    """Write atomically: a full disk or a kill leaves the previous file as it was."""
+    tensors = {f"weights.{k}": v for k, v in checkpoint.weights.items()}
+    tensors |= {f"optimiser.{k}": v for k, v in checkpoint.optimiser.items()}
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    header = {
+        "format": FORMAT_VERSION,
+        "network": checkpoint.network,
+        "epochs_done": checkpoint.epochs_done,
+        "progress": dict(checkpoint.progress),
+        "sha256": tensors_sha256(tensors),
+    }
+
+    def write(temporary: Path) -> None:
+        try:
+            save_file(tensors, temporary, metadata={HEADER: json.dumps(header)})
+        except SafetensorError as error:
+            # The library reports a full disk as its own error; name it like any other failed write.
+            raise OSError(None, str(error)) from error
+
+    atomic.write_with(path, write)
+
+
+def load_checkpoint(path: Path, *, network: str | None = None, device: str = "cpu") -> Checkpoint:
+    """Read and verify; `network` is what the weights must be for."""
+    if not path.is_file():
+        raise WorkError(f"no checkpoint at {path}; train first, or name another run")
+    way_out = "restore it from a copy, or train again with --overwrite"
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            header = json.loads((file.metadata() or {}).get(HEADER, "null"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise WorkError(f"checkpoint {path} is truncated or damaged ({error}); {way_out}") from error
+    if not isinstance(header, dict) or "format" not in header:
+        raise WorkError(f"{path} is not a checkpoint of elfnet; name a run directory that 'elfnet train' wrote")
+    if header["format"] != FORMAT_VERSION:
+        raise WorkError(
+            f"checkpoint {path} has format version {header['format']}, this elfnet reads {FORMAT_VERSION}; "
+            "use the version of elfnet that wrote it"
+        )
+    if tensors_sha256(tensors) != header["sha256"]:
+        raise WorkError(f"checkpoint {path} was altered (its hash does not match); {way_out}")
+    if network is not None and header["network"] != network:
+        raise WorkError(f"checkpoint {path} is for another network ({header['network']}, not {network})")
+
+    def part(prefix: str) -> dict[str, Tensor]:
+        return {k.removeprefix(prefix): v.to(device) for k, v in tensors.items() if k.startswith(prefix)}
+
+    return Checkpoint(
+        network=header["network"],
+        epochs_done=header["epochs_done"],
+        weights=part("weights."),
+        optimiser=part("optimiser."),
+        progress=header["progress"],
+    )

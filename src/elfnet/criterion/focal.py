@@ -1,0 +1,34 @@
+"""Focal loss (Lin et al. 2017) in its softmax form."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from elfnet.criterion.base_loss import LOSSES, BaseLoss
+from elfnet.criterion.cross_entropy import log_probability_of
+from elfnet.errors import RequestError
+
+
+class Focal(BaseLoss):
+    """-(1 - p[y])^gamma log p[y]. Class weights stay outside p[y]; at gamma 0 this is cross-entropy."""
+
+    def __init__(self, *, gamma: float) -> None:
+        super().__init__()
+        if gamma < 0:
+            raise RequestError(f"criterion.focal_gamma={gamma} must not be negative; 0 is cross-entropy")
+        self.gamma = gamma
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        log_p = log_probability_of(logits.float(), target)
+        if self.gamma == 0:
+            return -log_p
+        # 1 - p from expm1 keeps its precision, and the floor keeps the gradient of a power below 1 finite at p = 1.
+        miss = (-torch.expm1(log_p)).clamp(min=torch.finfo(log_p.dtype).tiny)
+        return -miss.pow(self.gamma) * log_p
+
+
+@LOSSES.register("focal")
+def build(class_counts: Sequence[int], *, focal_gamma: float = 0.5, **_: Any) -> BaseLoss:  # noqa: ARG001
+    return Focal(gamma=focal_gamma)

@@ -1,0 +1,140 @@
+"""Class-count profiles: how many training examples each class gets, by rank, the most frequent class first.
+
+Pure functions of numbers; which class takes which rank, and which examples are kept, is decided in `subset`.
+"""
+
+# Shapes: C classes (as ranks 0..C-1)
+
+import math
+from collections.abc import Sequence
+
+from elfnet.errors import RequestError
+from elfnet.registry import unknown_name
+
+PROFILES = ("exponential", "pareto", "step", "counts", "none")
+
+# `300 * (1 / 3)` or `49 * (1 / 49)` may fall a hair short of the integer that is meant; a plain int() would then lose
+# an example. The relative error of these formulas is some 1e-15, so this can only repair, never add.
+_ROUNDING = 1e-12
+
+
+def exponential_counts(*, largest: int, ratio: float, classes: int) -> list[int]:
+    """`int(largest * (1 / ratio) ** (i / (C - 1)))` for ranks i = 0..C-1: the paper's long tail.
+
+    Example:
+        >>> exponential_counts(largest=5000, ratio=100, classes=10)
+        [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]
+    """
+    _check(largest=largest, classes=classes, ratio=ratio)
+    steps = max(classes - 1, 1)
+    return _nonempty("exponential", [_floor(largest * (1 / ratio) ** (i / steps)) for i in range(classes)], ratio)
+
+
+def pareto_counts(*, largest: int, smallest: int, alpha: float, classes: int) -> list[int]:
+    """Quantiles of a Pareto distribution with shape `alpha`, stretched to run from `largest` to `smallest` exactly.
+
+    With q_i = (C / (i + 1)) ** (1 / alpha) - 1, the quantile of rank i of a Pareto variable that starts at 0:
+    n_i = int(smallest + (largest - smallest) * q_i / q_0).
+
+    ImageNet-LT was drawn at random from such a distribution with alpha = 6, between 5 and 1,280 images in 1,000
+    classes; these are its quantiles without the noise, within 6 % of the real sorted counts on average.
+    """
+    _check(largest=largest, classes=classes)
+    if not 1 <= smallest <= largest:
+        raise RequestError(f"smallest={smallest} must be between 1 and largest={largest}; a smaller ratio raises it")
+    if not (math.isfinite(alpha) and alpha > 0):
+        raise RequestError(f"pareto_alpha={alpha} must be a positive number; ImageNet-LT uses 6")
+    if classes == 1:
+        return [largest]
+    full = math.log(classes)
+
+    def share(i: int) -> float:
+        """q_i / q_0, written with exponents that are never positive, so that no alpha overflows."""
+        x = math.log(classes / (i + 1))
+        return math.exp((x - full) / alpha) * math.expm1(-x / alpha) / math.expm1(-full / alpha)
+
+    return [_floor(smallest + (largest - smallest) * share(i)) for i in range(classes)]
+
+
+def step_counts(*, largest: int, ratio: float, classes: int, tail_fraction: float = 0.5) -> list[int]:
+    """`largest` for the head, `int(largest / ratio)` for the `round(C * tail_fraction)` last ranks.
+
+    Head and tail have at least one class each, whatever the rounding says; a single class is head.
+    """
+    _check(largest=largest, classes=classes, ratio=ratio)
+    if not 0 < tail_fraction < 1:
+        raise RequestError(f"step_tail_fraction={tail_fraction} must lie between 0 and 1, both excluded")
+    tail = min(max(round(classes * tail_fraction), 1), classes - 1)
+    return _nonempty("step", [largest] * (classes - tail) + [_floor(largest / ratio)] * tail, ratio)
+
+
+def explicit_counts(counts: Sequence[int], *, classes: int) -> list[int]:
+    """The counts as given, checked: one positive whole number a class."""
+    if len(counts) != classes:
+        raise RequestError(f"counts has {len(counts)} numbers for {classes} classes; give one a class")
+    for rank, count in enumerate(counts):
+        if count != int(count) or count < 1:
+            raise RequestError(f"counts[{rank}]={count} must be a whole number of at least 1: no class may be empty")
+    return [int(count) for count in counts]
+
+
+def class_counts(
+    profile: str,
+    *,
+    classes: int,
+    largest: int,
+    ratio: float = 1.0,
+    pareto_alpha: float = 6.0,
+    step_tail_fraction: float = 0.5,
+    counts: Sequence[int] | None = None,
+) -> list[int]:
+    """Examples by rank under the named profile.
+
+    Args:
+        profile: One of `PROFILES`. "none" thins nothing out: every class may keep up to `largest`.
+        ratio: Largest count over smallest count; "pareto" derives its smallest count from it.
+        counts: Read by the profile "counts", and refused with any other.
+    """
+    if profile not in PROFILES:
+        raise unknown_name("profile", profile, list(PROFILES))
+    if (counts is not None) != (profile == "counts"):
+        wrong = f"profile='counts' needs counts, {classes} numbers" if counts is None else _unread(profile)
+        raise RequestError(wrong)
+    if counts is not None:
+        return explicit_counts(counts, classes=classes)
+    if profile == "exponential":
+        return exponential_counts(largest=largest, ratio=ratio, classes=classes)
+    if profile == "step":
+        return step_counts(largest=largest, ratio=ratio, classes=classes, tail_fraction=step_tail_fraction)
+    _check(largest=largest, classes=classes, ratio=ratio)
+    if profile == "none":
+        return [largest] * classes
+    smallest = _nonempty("pareto", [_floor(largest / ratio)], ratio, largest=largest)[0]
+    return pareto_counts(largest=largest, smallest=smallest, alpha=pareto_alpha, classes=classes)
+
+
+def _unread(profile: str) -> str:
+    return f"counts is given but profile={profile!r} does not read it; set profile='counts' or leave counts out"
+
+
+def _floor(value: float) -> int:
+    return math.floor(value * (1 + _ROUNDING))
+
+
+def _check(*, largest: int, classes: int, ratio: float = 1.0) -> None:
+    if classes < 1:
+        raise RequestError(f"classes={classes} must be at least 1")
+    if largest < 1:
+        raise RequestError(f"largest={largest} must be at least 1")
+    if not (math.isfinite(ratio) and ratio >= 1):
+        raise RequestError(f"ratio={ratio} must be a number of at least 1 (largest class over smallest class)")
+
+
+def _nonempty(profile: str, counts: list[int], ratio: float, *, largest: int | None = None) -> list[int]:
+    if min(counts) > 0:
+        return counts
+    size = largest or counts[0]
+    raise RequestError(
+        f"profile={profile!r} with largest={size} and ratio={ratio:g} leaves the rarest class without an example; "
+        f"use a ratio of at most {size} or a larger class size"
+    )

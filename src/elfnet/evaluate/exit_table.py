@@ -1,0 +1,164 @@
+"""The exit table: every exit's logits for every example of one split, from one pass through the network.
+
+Every operating point, curve and group accuracy is computed from it without running the network again. The table names
+the checkpoint and the split it was made from, so that it cannot be taken for that of another model or of other data.
+"""
+
+# Shapes: N examples, E exits, C classes
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elfnet.data.groups import FrequencyGroups
+from elfnet.errors import RequestError, WorkError
+from elfnet.evaluate import table_file
+
+SPLITS = ("train", "calibration", "test")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ExitTable:
+    """Logits of all exits, with what is needed to make sense of them.
+
+    Attributes:
+        logits_NEC: float32; for cosine heads these are the cosines.
+        labels_N: int64.
+        cost_E: multiply-adds up to and including exit k, heads included, relative to the plain backbone.
+        plain_multiply_adds: the plain backbone's multiply-adds for one image: what a cost of 1 stands for.
+        class_counts_C: how many *training* examples each class has; they make the frequency groups.
+        class_names: one name per class.
+        split: `train`, `calibration` or `test`.
+        checkpoint_sha256: of the checkpoint that computed the logits.
+        confidence_scale: what logits are multiplied by before the softmax at inference, unless a policy says otherwise.
+        many_above: classes with more training examples than this are "many".
+        few_below: classes with fewer training examples than this are "few".
+    """
+
+    logits_NEC: NDArray[np.float32]
+    labels_N: NDArray[np.int64]
+    cost_E: NDArray[np.float64]
+    plain_multiply_adds: int
+    class_counts_C: NDArray[np.int64]
+    class_names: tuple[str, ...]
+    split: str
+    checkpoint_sha256: str
+    confidence_scale: float
+    many_above: int
+    few_below: int
+
+    def __post_init__(self) -> None:
+        for name, dtype, dimensions in (
+            ("logits_NEC", np.float32, 3),
+            ("labels_N", np.int64, 1),
+            ("cost_E", np.float64, 1),
+            ("class_counts_C", np.int64, 1),
+        ):
+            array = getattr(self, name)
+            if array.dtype != dtype or array.ndim != dimensions:
+                raise RequestError(
+                    f"exit table: {name} is {array.dtype} with {array.ndim} dimensions; "
+                    f"give {np.dtype(dtype)} with {dimensions}"
+                )
+        examples, exits, classes = self.logits_NEC.shape
+        for name, found, wanted in (
+            ("labels_N", len(self.labels_N), examples),
+            ("cost_E", len(self.cost_E), exits),
+            ("class_counts_C", len(self.class_counts_C), classes),
+            ("class_names", len(self.class_names), classes),
+        ):
+            if found != wanted:
+                raise RequestError(
+                    f"exit table: {name} has {found} entries; logits of shape {self.logits_NEC.shape} want {wanted}"
+                )
+        if exits < 1 or classes < 1:
+            raise RequestError(
+                f"exit table: logits of shape {self.logits_NEC.shape} have no exit or no class; run the model again"
+            )
+        if examples and not (self.labels_N.min() >= 0 and self.labels_N.max() < classes):
+            raise RequestError(
+                f"exit table: labels run from {self.labels_N.min()} to {self.labels_N.max()}; "
+                f"with {classes} classes they must lie in 0..{classes - 1}"
+            )
+        if not (np.isfinite(self.cost_E).all() and (self.cost_E > 0).all() and (np.diff(self.cost_E) >= 0).all()):
+            raise RequestError(f"exit table: cost_E={self.cost_E.tolist()} must be positive and grow from exit to exit")
+        if self.split not in SPLITS:
+            raise RequestError(f"exit table: split {self.split!r} is unknown; choose from: {', '.join(SPLITS)}")
+        if not self.checkpoint_sha256:
+            raise RequestError(
+                "exit table: checkpoint_sha256 is empty; give the hash of the checkpoint it was computed from"
+            )
+        if not (np.isfinite(self.confidence_scale) and self.confidence_scale > 0):
+            raise RequestError(
+                f"exit table: confidence_scale={self.confidence_scale!r} must be a number above 0, such as 1"
+            )
+        FrequencyGroups(many_above=self.many_above, few_below=self.few_below)  # refuses boundaries that overlap
+
+    @property
+    def examples(self) -> int:
+        return int(self.logits_NEC.shape[0])
+
+    @property
+    def exits(self) -> int:
+        return int(self.logits_NEC.shape[1])
+
+    @property
+    def classes(self) -> int:
+        return int(self.logits_NEC.shape[2])
+
+    @property
+    def group_of_class(self) -> NDArray[np.int64]:
+        """The frequency group of each class, shape (C,), as an index into `GROUP_NAMES`."""
+        groups = FrequencyGroups(many_above=self.many_above, few_below=self.few_below)
+        return np.asarray(groups.of_classes(self.class_counts_C), dtype=np.int64)
+
+    def require_checkpoint(self, sha256: str) -> None:
+        """Refuse to go on with a table of another checkpoint."""
+        if self.checkpoint_sha256 != sha256:
+            raise WorkError(
+                f"the {self.split} exit table is of checkpoint {self.checkpoint_sha256[:12]}, not of {sha256[:12]}; "
+                f"evaluate the run again"
+            )
+
+    def save(self, path: Path) -> None:
+        """Write the table as one .safetensors file; the old file stays until the new one is complete."""
+        tensors: table_file.Tensors = {
+            "logits": self.logits_NEC,
+            "labels": self.labels_N,
+            "cost": self.cost_E,
+            "class_counts": self.class_counts_C,
+        }
+        facts: table_file.Facts = {
+            "plain_multiply_adds": self.plain_multiply_adds,
+            "class_names": list(self.class_names),
+            "split": self.split,
+            "checkpoint_sha256": self.checkpoint_sha256,
+            "confidence_scale": self.confidence_scale,
+            "many_above": self.many_above,
+            "few_below": self.few_below,
+        }
+        table_file.write(path, tensors, facts)
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Open a table that `save` wrote, logits memory-mapped; every byte is checked against the stored hash."""
+        tensors, facts = table_file.read(path, mapped="logits")
+        try:
+            return cls(
+                logits_NEC=tensors["logits"],
+                labels_N=tensors["labels"],
+                cost_E=tensors["cost"],
+                class_counts_C=tensors["class_counts"],
+                plain_multiply_adds=int(facts["plain_multiply_adds"]),
+                class_names=tuple(facts["class_names"]),
+                split=facts["split"],
+                checkpoint_sha256=facts["checkpoint_sha256"],
+                confidence_scale=float(facts["confidence_scale"]),
+                many_above=int(facts["many_above"]),
+                few_below=int(facts["few_below"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise WorkError(f"{path} is not an exit table: {error}; evaluate the run again") from error

@@ -1,0 +1,158 @@
+"""The inference rule (eq. 5): leave at the first exit whose largest probability exceeds that exit's threshold.
+
+NumPy only: evaluation, calibration and serving share this decision, and serving has no torch.
+"""
+
+# Shapes: N examples, E exits, C classes, T = E - 1 exits that have a threshold (the last one takes all who are left)
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elfnet.errors import RequestError
+
+NEVER = 1.0
+"""A threshold that no probability exceeds: nobody leaves at this exit."""
+
+
+class Decision(NamedTuple):
+    """What one exit says about a batch."""
+
+    leaves_N: NDArray[np.bool_]
+    prediction_N: NDArray[np.int64]
+    confidence_N: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """One operating point: who leaves where.
+
+    Attributes:
+        name: what the point is called in tables and on the command line.
+        thresholds: one probability in [0, 1] for every exit but the last.
+        confidence_scale: what each exit's logits are multiplied by before the softmax, one number per exit.
+    """
+
+    name: str
+    thresholds: tuple[float, ...]
+    confidence_scale: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise RequestError("a policy needs a name; give one that is not empty")
+        if len(self.confidence_scale) != len(self.thresholds) + 1:
+            raise RequestError(
+                f"policy {self.name!r} has {len(self.thresholds)} thresholds and {len(self.confidence_scale)} "
+                f"confidence scales; give one scale per exit and one threshold for every exit but the last"
+            )
+        for threshold in self.thresholds:
+            if not 0.0 <= threshold <= 1.0:
+                raise RequestError(
+                    f"policy {self.name!r}: threshold {threshold!r} is not between 0 and 1; give a probability"
+                )
+        for scale in self.confidence_scale:
+            if not (math.isfinite(scale) and scale > 0.0):
+                raise RequestError(
+                    f"policy {self.name!r}: confidence scale {scale!r} must be a number above 0, such as 1"
+                )
+
+    @property
+    def exits(self) -> int:
+        return len(self.confidence_scale)
+
+    def decide(self, exit_index: int, logits_NC: NDArray[np.floating[Any]]) -> Decision:
+        """Who of this batch leaves at exit `exit_index` (from 0), with what answer; at the last exit everybody does."""
+        confidence_N, prediction_N = confidence_and_prediction(logits_NC, self.confidence_scale[exit_index])
+        if exit_index == self.exits - 1:
+            leaves_N = np.ones(len(confidence_N), dtype=np.bool_)
+        else:
+            leaves_N = confidence_N > self.thresholds[exit_index]
+        return Decision(leaves_N, prediction_N, confidence_N)
+
+    def first_exit(self, confidence_NE: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The exit each example takes, shape (N,), given its confidence at all of them."""
+        leaves_NE = np.ones(confidence_NE.shape, dtype=np.bool_)
+        np.greater(confidence_NE[:, :-1], np.asarray(self.thresholds, dtype=np.float64), out=leaves_NE[:, :-1])
+        first_N: NDArray[np.int64] = np.argmax(leaves_NE, axis=1)
+        return first_N
+
+    def reachable(self, classes: int) -> tuple[bool, ...]:
+        """For each exit, whether any input at all could leave there.
+
+        The largest of C probabilities lies in [1/C, 1]: nobody leaves at a threshold of 1, and nobody passes an exit
+        whose threshold is below 1/C.
+        """
+        answer = []
+        passable = True
+        for threshold in self.thresholds:
+            answer.append(passable and threshold < NEVER)
+            passable = passable and threshold >= 1.0 / classes
+        return (*answer, passable)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "thresholds": list(self.thresholds),
+            "confidence_scale": list(self.confidence_scale),
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` wrote; anything else is refused."""
+        if not isinstance(content, Mapping) or set(content) != {"name", "thresholds", "confidence_scale"}:
+            raise RequestError("a policy has exactly the fields name, thresholds and confidence_scale; write it again")
+        name = content["name"]
+        if not isinstance(name, str):
+            raise RequestError(f"policy name {name!r} is not a text; write the policy again")
+        numbers = {field: _numbers(name, field, content[field]) for field in ("thresholds", "confidence_scale")}
+        return cls(name=name, **numbers)
+
+
+def uniform_policy(name: str, threshold: float, exits: int, scale: float | Sequence[float]) -> Policy:
+    """The paper's family: one threshold s for all exits but the last."""
+    return Policy(name, (float(threshold),) * (exits - 1), scale_per_exit(scale, exits))
+
+
+def full_depth(exits: int, scale: float | Sequence[float]) -> Policy:
+    """Nobody leaves early; named `full`."""
+    return uniform_policy("full", NEVER, exits, scale)
+
+
+def scale_per_exit(scale: float | Sequence[float], exits: int) -> tuple[float, ...]:
+    """One confidence scale per exit, from one number for all or one for each."""
+    if isinstance(scale, Sequence):
+        if len(scale) != exits:
+            raise RequestError(
+                f"{len(scale)} confidence scales given for {exits} exits; give one number, or one per exit"
+            )
+        return tuple(float(value) for value in scale)
+    return (float(scale),) * exits
+
+
+def confidence_and_prediction(
+    logits_NC: NDArray[np.floating[Any]], scale: float
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """max softmax(scale * logits) in float64 and the argmax, each of shape (N,).
+
+    The largest probability is 1 / sum exp(scale * (logit - largest logit)): it cannot overflow, and lies in [1/C, 1].
+    It is NaN where the logits hold a NaN or +inf.
+    """
+    prediction_N: NDArray[np.int64] = np.argmax(logits_NC, axis=1)
+    shifted_NC = logits_NC.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        shifted_NC -= np.take_along_axis(shifted_NC, prediction_N[:, None], axis=1)
+    shifted_NC *= scale
+    np.exp(shifted_NC, out=shifted_NC)
+    return 1.0 / shifted_NC.sum(axis=1), prediction_N
+
+
+def _numbers(name: str, field: str, values: Any) -> tuple[float, ...]:
+    if not isinstance(values, list) or any(isinstance(v, bool) or not isinstance(v, int | float) for v in values):
+        raise RequestError(
+            f"policy {name!r}: {field} must be a list of numbers, not {values!r}; write the policy again"
+        )
+    return tuple(float(value) for value in values)

@@ -1,0 +1,36 @@
+"""Thresholds as users write them: a probability, or a multiple of 1/C, the confidence of a uniform guess."""
+
+import math
+import re
+
+from elfnet.errors import RequestError
+
+_NUMBER = r"\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?"
+_THRESHOLD = re.compile(rf"\s*(?P<number>{_NUMBER})\s*(?P<over_classes>/\s*[Cc])?\s*")
+
+
+def parse_threshold(text: str | float, *, classes: int) -> float:
+    """The threshold as a probability in [0, 1]; at 0 everybody leaves, at 1 nobody does.
+
+    Args:
+        text: a number (`0.9`, `"0.9"`) or a multiple of one over the number of classes (`"2/C"`).
+        classes: what C stands for.
+
+    Example:
+        >>> parse_threshold("1.5/C", classes=10)
+        0.15
+    """
+    way_out = "give a probability from 0 to 1 such as 0.9, or a multiple of 1/C such as '1.5/C'"
+    if isinstance(text, str):
+        match = _THRESHOLD.fullmatch(text)
+        if match is None:
+            raise RequestError(f"threshold {text!r} is neither a number nor a multiple of 1/C; {way_out}")
+        value = float(match["number"])
+        if match["over_classes"]:
+            value /= classes
+    else:
+        value = float(text)
+    if not math.isfinite(value) or not 0.0 <= value <= 1.0:
+        meaning = f" (= {value:g} for {classes} classes)" if isinstance(text, str) and "/" in text else ""
+        raise RequestError(f"threshold {text!r}{meaning} is not between 0 and 1; {way_out}")
+    return value

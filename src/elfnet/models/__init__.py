@@ -1,0 +1,1 @@
+"""Networks as stages with a head behind each, and what they cost."""

@@ -1,0 +1,60 @@
+"""CIFAR ResNets (He et al. 2016) in three groups of basic blocks, with option-A shortcuts."""
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from elfnet.models.batch_norm import BatchNorm2d
+
+GROUP_CHANNELS = (16, 32, 64)
+
+
+class OptionAShortcut(nn.Module):
+    """Subsample and pad the new channels with zeros: no parameters and no multiply-adds."""
+
+    def __init__(self, new_channels: int, stride: int) -> None:
+        super().__init__()
+        self.before = new_channels // 2
+        self.after = new_channels - self.before
+        self.stride = stride
+
+    def forward(self, features: Tensor) -> Tensor:
+        return functional.pad(features[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.before, self.after))
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions and a shortcut."""
+
+    def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels_in, channels_out, 3, stride=stride, padding=1, bias=False)
+        self.bn1 = BatchNorm2d(channels_out)
+        self.conv2 = nn.Conv2d(channels_out, channels_out, 3, padding=1, bias=False)
+        self.bn2 = BatchNorm2d(channels_out)
+        same = stride == 1 and channels_in == channels_out
+        self.shortcut = nn.Identity() if same else OptionAShortcut(channels_out - channels_in, stride)
+
+    def forward(self, features: Tensor) -> Tensor:
+        inner = functional.relu(self.bn1(self.conv1(features)))
+        return functional.relu(self.bn2(self.conv2(inner)) + self.shortcut(features))
+
+
+def stem(image_channels: int) -> nn.Module:
+    """3x3 convolution to 16 channels, batch norm, ReLU."""
+    channels = GROUP_CHANNELS[0]
+    return nn.Sequential(
+        nn.Conv2d(image_channels, channels, 3, padding=1, bias=False), BatchNorm2d(channels), nn.ReLU(inplace=True)
+    )
+
+
+def block_group(blocks: int, channels_in: int, channels_out: int) -> nn.Module:
+    """A group of basic blocks; the first halves the map when the channels grow."""
+    stride = 1 if channels_in == channels_out else 2
+    first = BasicBlock(channels_in, channels_out, stride)
+    return nn.Sequential(first, *(BasicBlock(channels_out, channels_out, 1) for _ in range(blocks - 1)))
+
+
+def initialise_convolutions(network: nn.Module) -> None:
+    """He initialisation of every convolution, heads included."""
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight)

@@ -1,0 +1,61 @@
+"""What a network costs, in multiply-adds.
+
+The convention, stated once: one multiply-add counts 1; convolutions and matrix products count, batch norm,
+activations, pooling and additions do not. torch's own counter does the counting and reports 2 per multiply-add.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from elfnet.models.staged import StagedNetwork
+
+
+@dataclass(frozen=True)
+class NetworkCost:
+    """Multiply-adds for one example, stage by stage and head by head."""
+
+    stages: tuple[int, ...]
+    heads: tuple[int, ...]
+
+    @property
+    def plain(self) -> int:
+        """The backbone without exits: all stages and the last head."""
+        return sum(self.stages) + self.heads[-1]
+
+    @property
+    def to_exit(self) -> tuple[int, ...]:
+        """Running up to and including each exit, every head on the way included."""
+        return tuple(sum(self.stages[: k + 1]) + sum(self.heads[: k + 1]) for k in range(len(self.heads)))
+
+    @property
+    def relative(self) -> tuple[float, ...]:
+        """`to_exit` relative to the plain backbone; the last is above 1 by what the heads cost."""
+        return tuple(cost / self.plain for cost in self.to_exit)
+
+
+def _multiply_adds(module: nn.Module, features: torch.Tensor) -> tuple[int, torch.Tensor]:
+    with FlopCounterMode(display=False) as counter:
+        output: torch.Tensor = module(features)
+    return counter.get_total_flops() // 2, output
+
+
+@torch.no_grad()
+def count_cost(network: StagedNetwork, image_shape: tuple[int, int, int]) -> NetworkCost:
+    """Count each stage and each head once on one image of `image_shape` (channels, height, width).
+
+    One real image of zeros is run in evaluation mode, so batch norm learns nothing from it.
+    """
+    was_training = network.training
+    network.eval()
+    features = torch.zeros(1, *image_shape, device=next(network.parameters()).device)
+    stages, heads = [], []
+    for stage, head in network.pairs():
+        stage_cost, features = _multiply_adds(stage, features)
+        head_cost, _ = _multiply_adds(head, features)
+        stages.append(stage_cost)
+        heads.append(head_cost)
+    network.train(was_training)
+    return NetworkCost(tuple(stages), tuple(heads))

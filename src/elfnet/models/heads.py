@@ -1,0 +1,80 @@
+"""Heads: what maps a stage's features to logits.
+
+A head is an optional convolutional trunk, a global average pool and a classifier. The trunk runs in the backbone's
+precision, since it is most of the head's cost; pooling and classifier always run in float32, so that logits,
+confidence and loss do not depend on the precision chosen for the backbone.
+"""
+
+# Shapes: B batch, F features, C classes
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from elfnet.models.batch_norm import BatchNorm2d
+from elfnet.registry import Registry
+
+
+class LinearClassifier(nn.Linear):
+    """The ordinary classifier: weights and a bias."""
+
+    def __init__(self, features: int, classes: int) -> None:
+        super().__init__(features, classes)
+        nn.init.kaiming_normal_(self.weight)
+
+
+class CosineClassifier(nn.Module):
+    """Cosine between features and class directions, in [-1, 1]; no bias and no scale (the loss owns the scale)."""
+
+    def __init__(self, features: int, classes: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(classes, features))
+        nn.init.normal_(self.weight)
+        with torch.no_grad():
+            self.weight.copy_(functional.normalize(self.weight, dim=1))
+
+    def forward(self, features_BF: Tensor) -> Tensor:
+        return functional.linear(functional.normalize(features_BF, dim=1), functional.normalize(self.weight, dim=1))
+
+
+CLASSIFIERS: Registry[type[LinearClassifier] | type[CosineClassifier]] = Registry("model.head")
+CLASSIFIERS.register("linear")(LinearClassifier)
+CLASSIFIERS.register("cosine")(CosineClassifier)
+
+
+class Head(nn.Module):
+    """Trunk (may be empty), global average pool, classifier; logits in float32."""
+
+    def __init__(self, trunk: nn.Module, classifier: nn.Module) -> None:
+        super().__init__()
+        self.trunk = trunk
+        self.classifier = classifier
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Logits (B, C) of a feature map (B, F, H, W)."""
+        features = self.trunk(features)
+        with torch.autocast(device_type=features.device.type, enabled=False):
+            logits_BC: Tensor = self.classifier(features.float().mean(dim=(2, 3)))
+        return logits_BC
+
+
+def final_head(channels: int, classes: int, *, kind: str) -> Head:
+    """The backbone's own classifier: pool and classify."""
+    return Head(nn.Identity(), CLASSIFIERS[kind](channels, classes))
+
+
+def exit_head(channels: int, classes: int, *, kind: str, filters: int, stride: int) -> Head:
+    """The paper's auxiliary exit: two 3x3 convolutions (batch norm and ReLU after each), pool, classifier.
+
+    The paper does not give the stride. At stride 1 the first exit of ResNet-32 alone costs 0.69 of the plain network,
+    so that hardly anything can be saved; stride 2 is our default.
+    """
+    trunk = nn.Sequential(
+        nn.Conv2d(channels, filters, 3, stride=stride, padding=1, bias=False),
+        BatchNorm2d(filters),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(filters, filters, 3, stride=stride, padding=1, bias=False),
+        BatchNorm2d(filters),
+        nn.ReLU(inplace=True),
+    )
+    return Head(trunk, CLASSIFIERS[kind](filters, classes))

@@ -1,0 +1,59 @@
+"""A network is an ordered list of stages; behind every stage stands a head.
+
+Training runs them all, adaptive inference stops between them, FLOPs are counted for each once, and a fixed-depth
+model is a prefix of the list. The network without exits is the same thing with one stage and one head.
+"""
+
+# Shapes: E exits, B batch, C classes
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class StagedNetwork(nn.Module):
+    """Stages and heads, run in order.
+
+    Args:
+        stages: stage k maps the features of stage k-1 (the images, for the first) to features.
+        heads: head k maps the features of stage k to logits, shape (B, C), float32.
+        classes: number of classes, the same for every head.
+
+    Example:
+        >>> net = StagedNetwork([nn.Flatten(), nn.Linear(12, 8)], [nn.Linear(12, 3), nn.Linear(8, 3)], classes=3)
+        >>> net(torch.zeros(5, 3, 2, 2)).shape
+        torch.Size([2, 5, 3])
+    """
+
+    def __init__(self, stages: list[nn.Module], heads: list[nn.Module], *, classes: int) -> None:
+        super().__init__()
+        if not stages or len(stages) != len(heads):
+            raise ValueError(f"every stage needs one head: got {len(stages)} stages and {len(heads)} heads")
+        self.stages = nn.ModuleList(stages)
+        self.heads = nn.ModuleList(heads)
+        self.classes = classes
+
+    @property
+    def exits(self) -> int:
+        """Number of exits, the last classifier included."""
+        return len(self.heads)
+
+    def pairs(self) -> Iterator[tuple[nn.Module, nn.Module]]:
+        """Each stage with the head behind it."""
+        return zip(self.stages, self.heads, strict=True)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits of every exit, shape (E, B, C), in training and evaluation alike."""
+        features: Any = images
+        logits_E = []
+        for stage, head in self.pairs():
+            features = stage(features)
+            logits_E.append(head(features))
+        return torch.stack(logits_E)
+
+    # A typed name for the call, so that users of the network get a Tensor and not Any.
+    def logits(self, images: Tensor) -> Tensor:
+        logits_EBC: Tensor = self(images)
+        return logits_EBC

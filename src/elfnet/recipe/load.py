@@ -1,0 +1,122 @@
+"""Recipes by name or from a file, with overrides.
+
+A shipped recipe is a data file and a method file, named `DATA/METHOD`: ratio, epochs and seed are settings, not copies.
+A recipe file of one's own may start from a shipped one with `extends = "DATA/METHOD"`.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from pydantic import ValidationError
+
+from elfnet import atomic
+from elfnet.errors import RequestError, WorkError
+from elfnet.recipe.schema import Recipe
+from elfnet.registry import unknown_name
+
+DEFAULT_RECIPE = "digits/elf-ce-drw"
+
+Layer = dict[str, dict[str, Any]]
+
+
+def _shipped(kind: str) -> dict[str, str]:
+    """Name and TOML text of every shipped file of a kind ("data" or "method")."""
+    folder = resources.files("elfnet.recipe") / "shipped" / kind
+    return {file.name.removesuffix(".toml"): file.read_text() for file in folder.iterdir() if file.name.endswith(".toml")}
+
+
+def recipe_names() -> list[str]:
+    """Every shipped recipe."""
+    return [f"{data}/{method}" for data in sorted(_shipped("data")) for method in sorted(_shipped("method"))]
+
+
+def recipe_summary(name: str) -> str:
+    """The first comment line of each of a recipe's two files."""
+    data, method = name.split("/")
+    first_lines = (_shipped(kind)[part].splitlines()[0].lstrip("# ") for kind, part in (("data", data), ("method", method)))
+    return "; ".join(first_lines)
+
+
+def _merged(base: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in above.items():
+        old = merged.get(key)
+        merged[key] = _merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise WorkError(f"cannot read recipe {path}: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise RequestError(f"recipe {path} is not valid TOML: {error}") from error
+
+
+def _layers(name: str) -> dict[str, Any]:
+    if name.endswith(".toml"):
+        own = _read_toml(Path(name))
+        base = own.pop("extends", None)
+        return _merged(_layers(str(base)), own) if base is not None else own
+    data, _, method = name.partition("/")
+    shipped_data, shipped_method = _shipped("data"), _shipped("method")
+    if data not in shipped_data or method not in shipped_method:
+        raise unknown_name("recipe", name, recipe_names())
+    return _merged(tomllib.loads(shipped_data[data]), tomllib.loads(shipped_method[method]))
+
+
+def _unknown_fields(name: str, settings: Mapping[str, Any]) -> None:
+    """Refuse unknown sections and fields with the nearest that exists (pydantic would only say 'extra')."""
+    for section, fields in settings.items():
+        if section not in Recipe.model_fields:
+            raise unknown_name(f"section in recipe {name}:", section, list(Recipe.model_fields))
+        kind = Recipe.model_fields[section].annotation
+        known = list(getattr(kind, "model_fields", {}))
+        if not isinstance(fields, Mapping):
+            raise RequestError(f"recipe {name}: {section} is a section, not a value; write [{section}]")
+        for field in fields:
+            if field not in known:
+                choices = [f"{section}.{one}" for one in known]
+                raise unknown_name(f"setting in recipe {name}:", f"{section}.{field}", choices)
+
+
+def validate_recipe(name: str, settings: Mapping[str, Any]) -> Recipe:
+    """A checked recipe from plain nested settings; `name` is used in messages only."""
+    _unknown_fields(name, settings)
+    try:
+        return Recipe.model_validate(settings)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        reason = first["msg"].removeprefix("Value error, ")
+        # Errors of a whole section already name their settings.
+        value = f"={first['input']}" if place and not isinstance(first["input"], (Mapping, Recipe)) else ""
+        where = f"{place}{value}: " if place else ""
+        raise RequestError(f"recipe {name}: {where}{reason}") from error
+
+
+def load_recipe(name: str = DEFAULT_RECIPE, overrides: Mapping[str, Any] | None = None) -> Recipe:
+    """A recipe by name (`cifar10-lt/elf-ce-drw`) or path (`mine.toml`), with overrides by dotted name.
+
+    Example:
+        >>> load_recipe("cifar10-lt/elf-ce-drw", {"train.epochs": 40, "data.ratio": 50}).train.epochs
+        40
+    """
+    nested: Layer = {}
+    for dotted, value in (overrides or {}).items():
+        section, _, field = dotted.partition(".")
+        if not field:
+            raise RequestError(f"override {dotted!r} must name a section and a setting, such as train.epochs")
+        nested.setdefault(section, {})[field] = value
+    _unknown_fields(name, nested)
+    return validate_recipe(name, _merged(_layers(name), nested))
+
+
+def save_recipe(recipe: Recipe, path: Path) -> None:
+    """Write every setting, so that the run does not depend on what later versions ship."""
+    atomic.write_text(path, tomli_w.dumps(recipe.model_dump(mode="json")))

@@ -1,0 +1,55 @@
+"""Tiny, closed and loud registries: a duplicate raises, an unknown name lists the choices and the nearest one."""
+
+from collections.abc import Callable, Iterator
+from difflib import get_close_matches
+from typing import Generic, TypeVar
+
+from elfnet.errors import RequestError
+
+T = TypeVar("T")
+
+
+def unknown_name(kind: str, name: str, choices: list[str]) -> RequestError:
+    """The error for a name that does not exist, with the nearest choice first."""
+    near = get_close_matches(name, choices, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else ";"
+    return RequestError(f"unknown {kind} {name!r}{hint} choose from: {', '.join(choices)}")
+
+
+class Registry(Generic[T]):
+    """Names and what they stand for.
+
+    Example:
+        >>> LOSSES: Registry[int] = Registry("loss")
+        >>> LOSSES.register("ce")(1)
+        1
+        >>> LOSSES["ce"]
+        1
+    """
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._entries: dict[str, T] = {}
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """A decorator that registers its argument under `name`."""
+
+        def add(entry: T) -> T:
+            if name in self._entries:
+                raise ValueError(f"{self._kind} {name!r} is registered twice")
+            self._entries[name] = entry
+            return entry
+
+        return add
+
+    def __getitem__(self, name: str) -> T:
+        try:
+            return self._entries[name]
+        except KeyError:
+            raise unknown_name(self._kind, name, self.names()) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def names(self) -> list[str]:
+        return sorted(self._entries)

@@ -1,0 +1,104 @@
+"""What the log says of an epoch, gathered on the device without waiting for it.
+
+Besides the loss: who left where, the average loss of those who left at each exit (the paper's increasing-loss
+property), and how much of the loss comes from hard examples of frequent classes and easy examples of rare ones.
+"""
+
+# Shapes: E exits, B batch, C classes, S steps of an epoch
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from elfnet.criterion.cross_entropy import log_probability_of
+from elfnet.exits.training_rule import exit_taken
+
+LOW_CONFIDENCE = 0.1
+HIGH_CONFIDENCE = 0.9
+
+
+def head_classes(class_counts: Sequence[int]) -> Tensor:
+    """True for the more frequent half of the classes, shape (C,); the rest are tail. Ties go by label."""
+    order = torch.tensor(class_counts).argsort(descending=True, stable=True)
+    is_head_C = torch.zeros(len(class_counts), dtype=torch.bool)
+    is_head_C[order[: (len(class_counts) + 1) // 2]] = True
+    return is_head_C
+
+
+def increasing_loss(loss_by_exit: Sequence[float | None]) -> str:
+    """Whether the average loss grows strictly from exit to exit: "holds", "does not hold", or "undefined".
+
+    Undefined where nobody left at some exit before the last: an average over nobody says nothing.
+    """
+    if len(loss_by_exit) < 2 or any(loss is None for loss in loss_by_exit):
+        return "undefined"
+    known = [loss for loss in loss_by_exit if loss is not None]
+    return "holds" if all(a < b for a, b in zip(known, known[1:], strict=False)) else "does not hold"
+
+
+class EpochStatistics:
+    """Sums over the steps of one epoch.
+
+    Args:
+        scale: the loss's own scale of logits (30 for LDAM), for the probability of the true class.
+    """
+
+    def __init__(self, *, steps: int, exits: int, is_head_C: Tensor, scale: float, device: torch.device) -> None:
+        # Sums over tens of thousands of examples want float64, which Apple's GPUs do not have.
+        dtype = torch.float32 if device.type == "mps" else torch.float64
+
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=dtype, device=device)
+
+        self._count_E, self._loss_E = zeros(exits), zeros(exits)
+        self._weighted, self._weight = zeros(), zeros()
+        self._low_head, self._high_tail = zeros(), zeros()
+        self._loss_SE = zeros(steps, exits)
+        self._is_head_C = is_head_C.to(device)
+        self._scale = scale
+        self._checked = 0
+        self._done = 0
+
+    @torch.no_grad()
+    def add(self, logits_EBC: Tensor, target_B: Tensor, visited_EB: Tensor, loss_EB: Tensor, weight_B: Tensor) -> None:
+        """One step."""
+        exit_B = exit_taken(visited_EB)
+        loss_B = loss_EB.sum(dim=0).to(self._loss_E.dtype)
+        self._count_E.index_add_(0, exit_B, torch.ones_like(loss_B))
+        self._loss_E.index_add_(0, exit_B, loss_B)
+        weighted_B = loss_B * weight_B
+        self._weighted += weighted_B.sum()
+        self._weight += weight_B.sum()
+        logits_BC = logits_EBC[exit_B, torch.arange(len(exit_B), device=exit_B.device)]
+        confidence_B = log_probability_of(self._scale * logits_BC.float(), target_B).exp()
+        is_head_B = self._is_head_C[target_B]
+        self._low_head += (weighted_B * (is_head_B & (confidence_B <= LOW_CONFIDENCE))).sum()
+        self._high_tail += (weighted_B * (~is_head_B & (confidence_B >= HIGH_CONFIDENCE))).sum()
+        self._loss_SE[self._done] = loss_EB.mean(dim=1)
+        self._done += 1
+
+    def first_not_finite(self) -> tuple[int, int] | None:
+        """(step, exit) of the first loss that is not finite among the steps since the last look. Waits for the device."""
+        bad_SE = ~self._loss_SE[self._checked : self._done].isfinite()
+        if not bool(bad_SE.any()):
+            self._checked = self._done
+            return None
+        step, k = bad_SE.nonzero()[0].tolist()
+        return self._checked + step, k
+
+    def record(self) -> dict[str, Any]:
+        """Plain numbers for the log."""
+        count_E, loss_E = self._count_E.tolist(), self._loss_E.tolist()
+        total = max(sum(count_E), 1)
+        weighted = float(self._weighted)
+        average = [loss / n if n else None for loss, n in zip(loss_E, count_E, strict=True)]
+        return {
+            "loss": weighted / float(self._weight),
+            "exit_share": [n / total for n in count_E],
+            "loss_by_exit": average,
+            "increasing_loss": increasing_loss(average),
+            "low_confidence_head_loss_share": float(self._low_head) / weighted if weighted else None,
+            "high_confidence_tail_loss_share": float(self._high_tail) / weighted if weighted else None,
+        }

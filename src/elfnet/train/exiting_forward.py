@@ -1,0 +1,124 @@
+"""The forward pass in which examples leave.
+
+`mask` runs everything and marks what was visited; `drop` keeps only the examples that stay, so that later stages
+really do not run on those that left. Both give the criterion the same thing. They differ where batch norm does: in
+`drop`, later layers see and learn statistics of the examples that stay.
+"""
+
+# Shapes: E exits, B batch, C classes
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from elfnet.exits.training_rule import TrainingRule
+from elfnet.models.staged import StagedNetwork
+
+# Below this many examples a compiled stage is not used: torch.compile makes a graph of its own for a batch of one,
+# and small batches are rare.
+SMALLEST_COMPILED_BATCH = 2
+
+
+class ExitingForward(nn.Module):
+    """Logits of every exit and who visited it.
+
+    Args:
+        network: stages and heads.
+        rule: when examples leave; None: nobody leaves before the last exit (joint training, or a plain network).
+        left: what happens to examples that left.
+    """
+
+    def __init__(
+        self, network: StagedNetwork, rule: TrainingRule | None, *, left: Literal["mask", "drop"] = "mask"
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.rule = rule
+        self.left = left
+        self._compiled_batch: int | None = None
+
+    def compile_for(self, batch_size: int) -> None:
+        """Compile in place, with graphs that do not depend on what happened before, so that a resumed run uses the
+        same ones: in `mask` one static graph for full batches (a smaller last batch runs uncompiled), in `drop` one
+        graph a stage and head whose batch size is dynamic from the start.
+        """
+        self._compiled_batch = batch_size
+        if self.left == "mask" or self.rule is None:
+            self.network.compile(dynamic=False)
+        else:
+            for module in (*self.network.stages, *self.network.heads):
+                module.compile()
+
+    def forward(self, images: Tensor, target_B: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (E, B, C), zero where not visited in `drop`; and visited (E, B)."""
+        if self.rule is not None and self.left == "drop":
+            return self._drop(images, target_B, self.rule)
+        full = self._compiled_batch in (None, len(images))
+        logits_EBC: Tensor = self.network(images) if full else self.network.forward(images)
+        if self.rule is None:
+            return logits_EBC, torch.ones_like(logits_EBC[..., 0], dtype=torch.bool)
+        return logits_EBC, self.rule.visited(logits_EBC, target_B)
+
+    def _drop(self, images: Tensor, target_B: Tensor, rule: TrainingRule) -> tuple[Tensor, Tensor]:
+        batch, last = len(images), self.network.exits - 1
+        features, target = images, target_B
+        here: Tensor | None = None  # positions in the batch of the examples still here; None: all of them
+        logits_E, visited_E = [], []
+        for k, (stage, head) in enumerate(self.network.pairs()):
+            features = self._run(stage, features)
+            logits = self._run(head, features)
+            logits_E.append(logits if here is None else _spread(logits, here, batch))
+            visited_E.append(_mark(here, batch, target_B.device))
+            if k == last:
+                break
+            # The number that stay decides the shapes that follow: the one host synchronisation this mode needs.
+            stay = (~rule.leaves(logits, target)).nonzero().squeeze(1)
+            if len(stay) == len(target):
+                continue
+            if len(stay) == 0:
+                self._nobody_stays(logits_E, visited_E, after=k)
+                break
+            features = _rows(features, stay)
+            target = target[stay]
+            here = stay if here is None else here[stay]
+        return torch.stack(logits_E), torch.stack(visited_E)
+
+    def _run(self, module: nn.Module, features: Tensor) -> Tensor:
+        if self._compiled_batch is None:
+            result: Tensor = module(features)
+        elif len(features) < SMALLEST_COMPILED_BATCH:
+            result = module.forward(features)
+        else:
+            torch._dynamo.mark_dynamic(features, 0)
+            result = module(features)
+        return result
+
+    def _nobody_stays(self, logits_E: list[Tensor], visited_E: list[Tensor], *, after: int) -> None:
+        """Fill in the exits nobody reached. Their parameters get a gradient of zero, as in `mask`: without one the
+        optimiser would skip them, and distributed training would wait for them for ever.
+        """
+        unreached = [*self.network.stages[after + 1 :], *self.network.heads[after + 1 :]]
+        zero = sum((p.flatten()[:1].sum() * 0 for m in unreached for p in m.parameters()), start=logits_E[0].new_zeros(()))
+        for _ in range(after + 1, self.network.exits):
+            logits_E.append(torch.zeros_like(logits_E[0]) + zero)
+            visited_E.append(torch.zeros_like(visited_E[0]))
+
+
+def _rows(features: Tensor, index: Tensor) -> Tensor:
+    """Rows of a feature map, in the memory layout it had."""
+    if features.dim() == 4 and features.is_contiguous(memory_format=torch.channels_last):
+        # Selecting from the (batch, height, width, channel) view copies whole rows and keeps the layout.
+        return features.permute(0, 2, 3, 1).index_select(0, index).permute(0, 3, 1, 2)
+    return features.index_select(0, index)
+
+
+def _spread(logits: Tensor, here: Tensor, batch: int) -> Tensor:
+    """Put the logits of those still here at their places in the batch; zeros elsewhere."""
+    return logits.new_zeros(batch, logits.shape[1]).index_copy(0, here, logits)
+
+
+def _mark(here: Tensor | None, batch: int, device: torch.device) -> Tensor:
+    if here is None:
+        return torch.ones(batch, dtype=torch.bool, device=device)
+    return torch.zeros(batch, dtype=torch.bool, device=device).index_fill(0, here, True)

@@ -1,0 +1,87 @@
+"""What this machine does well: device, precision, memory layout, and whether compiling pays.
+
+The choices are made once, when a run starts, and kept in run.json: a resumed run computes as it began.
+"""
+
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from elfnet.errors import RequestError
+
+# Multiply-adds (forward, all epochs) from which compiling pays. Compiling ResNet-32 takes half a minute to a minute of
+# two CPU cores and then saves a fifth to a quarter of a step; a GPU does some hundred times the work in that time.
+COMPILE_PAYS_FROM = {"cpu": 1e13, "cuda": 1e15}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """How a run computes."""
+
+    device: str
+    precision: str
+    compile: bool
+    channels_last: bool
+    threads: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def choose_device(device: str) -> str:
+    """`auto` takes the accelerator that torch finds, else the CPU."""
+    if device != "auto":
+        kind = device.partition(":")[0]
+        available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+        if kind not in available:
+            raise RequestError(f"train.device={device} is unknown; choose from: auto, {', '.join(available)}")
+        if not available[kind]:
+            raise RequestError(f"train.device={device} is not available on this machine; use train.device=auto")
+        return kind
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def bfloat16_is_native(device: str) -> bool:
+    """Whether the device computes bfloat16 in hardware. Emulated, it is an order of magnitude slower than float32."""
+    if device == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if device == "cpu":
+        return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+    return False
+
+
+def _can_compile(device: str) -> bool:
+    """Inductor needs a C++ compiler on the CPU and triton on a GPU."""
+    if device == "cpu":
+        return shutil.which(os.environ.get("CXX", "g++")) is not None or shutil.which("clang++") is not None
+    if device == "cuda":
+        from torch.utils._triton import has_triton
+
+        return bool(has_triton())
+    return False
+
+
+def choose_machine(
+    *, device: str, precision: str, compile: str, channels_last: str, threads: int, work: float
+) -> Machine:
+    """Settle every `auto`.
+
+    Args:
+        work: multiply-adds of the whole run, forward passes only.
+    """
+    device = choose_device(device)
+    if precision == "auto":
+        precision = "bfloat16" if bfloat16_is_native(device) else "float32"
+    pays = _can_compile(device) and work >= COMPILE_PAYS_FROM.get(device, float("inf"))
+    return Machine(
+        device=device,
+        precision=precision,
+        compile=pays if compile == "auto" else compile == "on",
+        channels_last=device != "mps" if channels_last == "auto" else channels_last == "on",
+        threads=threads or torch.get_num_threads(),
+    )

@@ -1,0 +1,159 @@
+"""The family of operating points, on disk and by budget."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elfnet.calibrate.family import Family
+from elfnet.calibrate.line_search import line_search
+from elfnet.calibrate.operating_point import Expected, OperatingPoint
+from elfnet.errors import RequestError, WorkError
+from elfnet.evaluate.exit_table import ExitTable
+from elfnet.exits.policy import uniform_policy
+
+TableFactory = Callable[..., ExitTable]
+
+
+def point(name: str, accuracy: float, cost: float) -> OperatingPoint:
+    return OperatingPoint(
+        name=name,
+        policy=uniform_policy(name, 0.5, 2, 1.0),
+        expected=Expected(
+            accuracy=accuracy,
+            accuracy_by_group={"many": accuracy, "medium": None, "few": 0.0},
+            balanced_accuracy=accuracy,
+            mean_cost=cost,
+            worst_cost=1.1,
+            exit_share=(0.5, 0.5),
+        ),
+    )
+
+
+def family_of(*points: OperatingPoint) -> Family:
+    return Family(points=points, checkpoint_sha256="a" * 64, split="calibration", n=10, confidence_scale=(1.0, 1.0))
+
+
+@pytest.fixture
+def saved(make_table: TableFactory, tmp_path: Path) -> Path:
+    path = tmp_path / "policy.json"
+    line_search(make_table(), [0.5, "1.5/C"]).save(path)
+    return path
+
+
+def test_round_trip(make_table: TableFactory, tmp_path: Path) -> None:
+    family = line_search(make_table(class_counts_C=make_table().class_counts_C * 0 + 50), [0.5, "1.5/C"])
+    assert family.point("full").expected.accuracy_by_group["few"] is None
+    path = tmp_path / "run" / "policy.json"
+    family.save(path)
+    assert Family.open(path) == family
+    assert Family.open(path, checkpoint_sha256="a" * 64) == family
+
+
+def test_budget_takes_the_most_accurate_point_within_it() -> None:
+    family = family_of(point("a", 0.6, 0.3), point("b", 0.8, 0.7), point("c", 0.7, 0.5), point("d", 0.8, 0.6))
+    assert family.for_budget(0.3).name == "a"
+    assert family.for_budget(0.55).name == "c"
+    assert family.for_budget(2.0).name == "d"  # as accurate as b, and cheaper
+    with pytest.raises(RequestError, match=r"within 0\.2; the cheapest is 'a' at 0\.3"):
+        family.for_budget(0.2)
+    with pytest.raises(RequestError, match="within nan"):
+        family.for_budget(float("nan"))
+
+
+def test_a_dearer_point_that_is_less_accurate_is_not_taken() -> None:
+    assert family_of(point("a", 0.8, 0.3), point("b", 0.7, 0.9)).for_budget(1.0).name == "a"
+
+
+def test_unknown_name_lists_the_choices() -> None:
+    family = family_of(point("accurate", 0.6, 0.3), point("economic", 0.8, 0.7))
+    with pytest.raises(RequestError, match="did you mean 'economic'.*accurate, economic"):
+        family.point("econmic")
+
+
+def test_impossible_families_are_refused() -> None:
+    with pytest.raises(RequestError, match="at least one"):
+        family_of()
+    with pytest.raises(RequestError, match="'a' is there twice"):
+        family_of(point("a", 0.6, 0.3), point("a", 0.8, 0.7))
+    with pytest.raises(RequestError, match="for 2 exits, the family for 1"):
+        Family(points=(point("a", 1, 1),), checkpoint_sha256="a", split="train", n=1, confidence_scale=(1.0,))
+    with pytest.raises(RequestError, match="holds policy"):
+        OperatingPoint(name="b", policy=uniform_policy("a", 0.5, 2, 1.0), expected=point("a", 1, 1).expected)
+
+
+def test_another_checkpoint_is_refused(saved: Path) -> None:
+    with pytest.raises(WorkError, match="of checkpoint aaaaaaaaaaaa, not of bbbbbbbbbbbb"):
+        Family.open(saved, checkpoint_sha256="b" * 64)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(WorkError, match="there are no operating points at .*calibrate the run first"):
+        Family.open(tmp_path / "policy.json")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "3", '{"format_version": 2}', '{"format_version": 1}', "\x00"])
+def test_files_that_are_none(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "policy.json"
+    path.write_text(text)
+    with pytest.raises(WorkError) as caught:
+        Family.open(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_truncated_file(saved: Path) -> None:
+    saved.write_bytes(saved.read_bytes()[:-20])
+    with pytest.raises(WorkError, match="cannot read"):
+        Family.open(saved)
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [
+        (("points",), []),
+        (("points",), {}),
+        (("points", 0), 3),
+        (("points", 0, "name"), 5),
+        (("points", 0, "name"), "other"),
+        (("points", 1, "name"), "full"),
+        (("points", 0, "same_as"), 1),
+        (("points", 0, "policy"), None),
+        (("points", 0, "policy", "thresholds"), [0.5]),
+        (("points", 0, "policy", "thresholds", 0), 1.5),
+        (("points", 0, "policy", "confidence_scale", 0), "1"),
+        (("points", 0, "expected"), {}),
+        (("points", 0, "expected", "accuracy"), None),
+        (("points", 0, "expected", "mean_cost"), "cheap"),
+        (("points", 0, "expected", "accuracy_by_group"), {"many": 1.0}),
+        (("points", 0, "expected", "exit_share"), 4),
+        (("checkpoint_sha256",), 7),
+        (("checkpoint_sha256",), ""),
+        (("split",), None),
+        (("n",), "many"),
+        (("confidence_scale",), None),
+        (("confidence_scale",), [1.0]),
+        (("extra",), 1),
+    ],
+)
+def test_damaged_fields(saved: Path, where: tuple[str | int, ...], value: Any) -> None:
+    content: Any = json.loads(saved.read_text())
+    target = content
+    for key in where[:-1]:
+        target = target[key]
+    target[where[-1]] = value
+    saved.write_text(json.dumps(content))
+    with pytest.raises(WorkError, match="is damaged.*calibrate the run again") as caught:
+        Family.open(saved)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("field", ["points", "checkpoint_sha256", "split", "n", "confidence_scale"])
+def test_missing_fields(saved: Path, field: str) -> None:
+    content = json.loads(saved.read_text())
+    del content[field]
+    saved.write_text(json.dumps(content))
+    with pytest.raises(WorkError, match=f"missing or unknown fields .*{field}"):
+        Family.open(saved)

@@ -1,0 +1,145 @@
+"""Profiles against the published counts, closed forms and their limiting cases."""
+
+import math
+
+import pytest
+
+from elfnet.data.profiles import (
+    PROFILES,
+    class_counts,
+    explicit_counts,
+    exponential_counts,
+    pareto_counts,
+    step_counts,
+)
+from elfnet.errors import RequestError
+
+
+def test_cifar10_counts_are_the_published_ones() -> None:
+    assert exponential_counts(largest=5000, ratio=100, classes=10) == [
+        5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50,
+    ]  # fmt: skip
+
+
+def test_cifar100_counts_are_the_published_ones() -> None:
+    counts = exponential_counts(largest=500, ratio=100, classes=100)
+    assert counts[:5] == [500, 477, 455, 434, 415]
+    assert counts[-5:] == [6, 5, 5, 5, 5]
+
+
+@pytest.mark.parametrize(
+    ("largest", "classes", "ratio", "total"),
+    [
+        (5000, 10, 100, 12_406),
+        (5000, 10, 50, 13_996),
+        (5000, 10, 10, 20_431),
+        (500, 100, 100, 10_847),
+        (500, 100, 50, 12_608),
+        (500, 100, 10, 19_573),
+    ],
+)
+def test_totals_are_the_published_ones(largest: int, classes: int, ratio: float, total: int) -> None:
+    assert sum(exponential_counts(largest=largest, ratio=ratio, classes=classes)) == total
+
+
+@pytest.mark.parametrize("ratio", range(1, 200))
+def test_float_rounding_loses_no_example(ratio: int) -> None:
+    # int(49 * (1 / 49)) is 0: the last class would be empty.
+    assert exponential_counts(largest=ratio, ratio=ratio, classes=5)[-1] == 1
+    assert exponential_counts(largest=7 * ratio, ratio=ratio, classes=2) == [7 * ratio, 7]
+
+
+def test_ratio_one_is_balanced() -> None:
+    assert exponential_counts(largest=30, ratio=1, classes=4) == [30] * 4
+    assert step_counts(largest=30, ratio=1, classes=4) == [30] * 4
+
+
+@pytest.mark.parametrize("profile", [name for name in PROFILES if name != "counts"])
+def test_one_class_keeps_all(profile: str) -> None:
+    assert class_counts(profile, classes=1, largest=30, ratio=3) == [30]
+
+
+def test_pareto_runs_exactly_from_largest_to_smallest_along_the_stated_quantiles() -> None:
+    counts = pareto_counts(largest=1280, smallest=5, alpha=6, classes=1000)
+    quantiles = [(1000 / (i + 1)) ** (1 / 6) - 1 for i in range(1000)]
+    naive = [int(5 + 1275 * quantile / quantiles[0]) for quantile in quantiles]
+    assert counts == naive
+    assert (counts[0], counts[-1]) == (1280, 5)
+    # The real ImageNet-LT has 115,846 images, with 268 in its 101st class and 73 in its 501st.
+    assert sum(counts) == pytest.approx(115_846, rel=0.06)
+    assert counts[100] == pytest.approx(268, rel=0.06)
+    assert counts[500] == pytest.approx(73, rel=0.06)
+
+
+@pytest.mark.parametrize("alpha", [1e-3, 0.5, 1.34, 6, 1e6])
+def test_pareto_ends_are_exact_and_it_never_rises(alpha: float) -> None:
+    counts = pareto_counts(largest=997, smallest=3, alpha=alpha, classes=50)
+    assert (counts[0], counts[-1]) == (997, 3)
+    assert counts == sorted(counts, reverse=True)
+
+
+def test_a_larger_alpha_makes_a_heavier_middle() -> None:
+    light, heavy = (sum(pareto_counts(largest=1000, smallest=10, alpha=alpha, classes=100)) for alpha in (1, 6))
+    assert light < heavy
+
+
+def test_pareto_by_name_takes_its_smallest_class_from_the_ratio() -> None:
+    assert class_counts("pareto", classes=20, largest=500, ratio=100, pareto_alpha=2) == pareto_counts(
+        largest=500, smallest=5, alpha=2, classes=20
+    )
+
+
+def test_step_has_two_levels() -> None:
+    assert step_counts(largest=100, ratio=10, classes=5, tail_fraction=0.4) == [100, 100, 100, 10, 10]
+    assert class_counts("step", classes=4, largest=100, ratio=3, step_tail_fraction=0.75) == [100, 33, 33, 33]
+
+
+@pytest.mark.parametrize("fraction", [0.001, 0.999])
+def test_step_keeps_a_head_and_a_tail(fraction: float) -> None:
+    counts = step_counts(largest=100, ratio=10, classes=3, tail_fraction=fraction)
+    assert (counts[0], counts[-1]) == (100, 10)
+
+
+def test_explicit_counts_pass_through_in_any_order() -> None:
+    assert class_counts("counts", classes=3, largest=1, counts=[5, 9, 1]) == [5, 9, 1]
+
+
+def test_none_thins_nothing_out() -> None:
+    assert class_counts("none", classes=3, largest=40) == [40, 40, 40]
+
+
+@pytest.mark.parametrize("profile", ["exponential", "pareto", "step"])
+def test_an_empty_class_is_refused_with_the_way_out(profile: str) -> None:
+    with pytest.raises(RequestError, match=r"largest=50 and ratio=100 .* a ratio of at most 50"):
+        class_counts(profile, classes=10, largest=50, ratio=100)
+    assert class_counts(profile, classes=10, largest=50, ratio=50)[-1] == 1
+
+
+@pytest.mark.parametrize("ratio", [0.99, 0, -5, math.nan, math.inf])
+@pytest.mark.parametrize("profile", ["exponential", "pareto", "step", "none"])
+def test_a_ratio_below_one_is_refused(profile: str, ratio: float) -> None:
+    with pytest.raises(RequestError, match="ratio="):
+        class_counts(profile, classes=10, largest=50, ratio=ratio)
+
+
+def test_other_wrong_requests_are_refused() -> None:
+    with pytest.raises(RequestError, match="did you mean 'pareto'"):
+        class_counts("paretto", classes=2, largest=5)
+    with pytest.raises(RequestError, match="needs counts, 2 numbers"):
+        class_counts("counts", classes=2, largest=5)
+    with pytest.raises(RequestError, match="does not read it"):
+        class_counts("step", classes=2, largest=5, counts=[1, 2])
+    with pytest.raises(RequestError, match="3 numbers for 2 classes"):
+        explicit_counts([1, 2, 3], classes=2)
+    with pytest.raises(RequestError, match=r"counts\[1\]=0"):
+        explicit_counts([1, 0], classes=2)
+    with pytest.raises(RequestError, match="classes=0"):
+        exponential_counts(largest=5, ratio=1, classes=0)
+    with pytest.raises(RequestError, match="largest=0"):
+        exponential_counts(largest=0, ratio=1, classes=2)
+    with pytest.raises(RequestError, match="pareto_alpha=0"):
+        pareto_counts(largest=5, smallest=1, alpha=0, classes=2)
+    with pytest.raises(RequestError, match="smallest=6"):
+        pareto_counts(largest=5, smallest=6, alpha=1, classes=2)
+    with pytest.raises(RequestError, match="step_tail_fraction=1"):
+        step_counts(largest=5, ratio=1, classes=2, tail_fraction=1)

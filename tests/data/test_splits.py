@@ -1,0 +1,134 @@
+"""Disjoint splits, the counts that remain, and what each seed decides."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from elfnet.data.source import LabelledImages, Source
+from elfnet.data.splits import Splits, make_splits
+from elfnet.errors import RequestError
+
+MakeSource = Callable[..., Source]
+
+
+def numbers(images: LabelledImages) -> list[int]:
+    """The number each made-up image spells, see conftest."""
+    return np.ascontiguousarray(images.images_NHWC).reshape(len(images), 4).view("<u4")[:, 0].tolist()
+
+
+def assert_disjoint_and_consistent(splits: Splits, source: Source) -> None:
+    assert numbers(splits.train) == splits.train_indices.tolist()
+    assert numbers(splits.calibration) == splits.calibration_indices.tolist()
+    parts = [set(numbers(part)) for part in (splits.train, splits.calibration, splits.test)]
+    assert sum(map(len, parts)) == len(set.union(*parts))
+    assert sum(map(len, parts)) == len(splits.train) + len(splits.calibration) + len(splits.test)
+    if splits.test_indices is not None:
+        assert numbers(splits.test) == splits.test_indices.tolist()
+    classes = len(source.class_names)
+    for part, counts in [
+        (splits.train, splits.class_counts_C),
+        (splits.calibration, splits.calibration_counts_C),
+        (splits.test, splits.test_counts_C),
+    ]:
+        assert part.class_counts(classes).tolist() == counts.tolist()
+    for indices, part in [(splits.train_indices, splits.train), (splits.calibration_indices, splits.calibration)]:
+        assert source.train.labels_N[indices].tolist() == part.labels_N.tolist()
+
+
+def test_only_the_largest_class_loses_to_calibration_as_on_cifar10(make_source: MakeSource) -> None:
+    source = make_source([5000] * 10, own_test=True)
+    splits = make_splits(source, profile="exponential", ratio=100, calibration_per_class=200)
+    assert splits.class_counts_C.tolist() == [4800, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]
+    assert splits.calibration_counts_C.tolist() == [200] * 10
+    assert splits.imbalance_ratio == 96
+    assert splits.missing_from_calibration == ()
+    assert splits.test is source.test
+    assert splits.test_indices is None
+    assert_disjoint_and_consistent(splits, source)
+
+
+def test_only_the_largest_class_loses_to_calibration_as_on_cifar100(make_source: MakeSource) -> None:
+    splits = make_splits(make_source([500] * 100, own_test=True), ratio=100, calibration_per_class=20)
+    assert splits.class_counts_C[:5].tolist() == [480, 477, 455, 434, 415]
+    assert len(splits.train) == 10_847 - 20
+
+
+def test_a_test_split_is_cut_where_the_source_has_none(make_source: MakeSource) -> None:
+    source = make_source([60, 50, 40])
+    splits = make_splits(source, profile="step", ratio=5, calibration_per_class=5, test_per_class=10)
+    assert splits.test_counts_C.tolist() == [10, 10, 10]
+    # The profile starts from 60 - 10, the largest class of the training set as it would have been published.
+    assert splits.class_counts_C.tolist() == [45, 10, 10]
+    assert_disjoint_and_consistent(splits, source)
+
+
+def test_natural_data_keeps_everything_and_lists_classes_without_calibration(make_source: MakeSource) -> None:
+    source = make_source([40, 2, 10, 1, 3], own_test=True)
+    splits = make_splits(source, profile="none", calibration_per_class=None)
+    assert splits.calibration_counts_C.tolist() == [4, 0, 1, 0, 1]
+    assert splits.class_counts_C.tolist() == [36, 2, 9, 1, 2]
+    assert splits.missing_from_calibration == (1, 3)
+    assert_disjoint_and_consistent(splits, source)
+
+
+@pytest.mark.parametrize("seeds", [{"class_order_seed": 4}, {"ratio": 3.0}, {"profile": "none"}, {"largest": 20}])
+def test_what_is_held_out_depends_on_the_subset_seed_only(make_source: MakeSource, seeds: dict[str, float]) -> None:
+    source = make_source([40] * 5)
+
+    def held_out(subset_seed: int, **settings: object) -> tuple[list[int], list[int], list[int]]:
+        splits = make_splits(
+            source,
+            calibration_per_class=4,
+            test_per_class=6,
+            subset_seed=subset_seed,
+            **{"ratio": 10.0} | settings,  # type: ignore[arg-type]
+        )
+        assert_disjoint_and_consistent(splits, source)
+        return numbers(splits.calibration), numbers(splits.test), numbers(splits.train)
+
+    plain, changed, other = held_out(0), held_out(0, **seeds), held_out(1)
+    assert plain[:2] == changed[:2]
+    assert plain[2] != changed[2]
+    assert plain[0] != other[0]
+    assert plain[1] != other[1]
+
+
+def test_explicit_counts_and_largest(make_source: MakeSource) -> None:
+    source = make_source([40, 30, 20], own_test=True)
+    splits = make_splits(source, profile="counts", counts=[7, 30, 20], calibration_per_class=2)
+    assert splits.class_counts_C.tolist() == [7, 28, 18]
+    splits = make_splits(source, largest=16, ratio=4, calibration_per_class=2)
+    assert splits.class_counts_C.tolist() == [16, 8, 4]
+    splits = make_splits(source, profile="none", largest=25, calibration_per_class=2)
+    assert splits.class_counts_C.tolist() == [25, 25, 18]
+
+
+def test_a_size_that_was_written_down_must_exist(make_source: MakeSource) -> None:
+    source = make_source([40, 30, 20], own_test=True)
+    with pytest.raises(RequestError, match=r"class 1 \(class 1\) has 30 training examples, 31 were asked for"):
+        make_splits(source, profile="counts", counts=[7, 31, 20], calibration_per_class=2)
+    with pytest.raises(RequestError, match=r"class 0 \(class 0\) has 40 training examples, 41 were asked for"):
+        make_splits(source, largest=41, ratio=4, calibration_per_class=2)
+
+
+def test_the_fingerprint_knows_data_and_seeds(make_source: MakeSource) -> None:
+    source = make_source([40] * 4, own_test=True)
+    altered_images = source.train.images_NHWC.copy()
+    altered_images[make_splits(source, ratio=4).train_indices[5], 0, 0, 0] ^= 1
+    altered = Source(
+        source.name, source.class_names, LabelledImages(altered_images, source.train.labels_N), source.test, True
+    )
+    renamed = Source(source.name, ("a", "b", "c", "d"), source.train, source.test, True)
+    assert make_splits(source, ratio=4).fingerprint == make_splits(source, ratio=4).fingerprint
+    prints = [
+        make_splits(source, ratio=4).fingerprint,
+        make_splits(source, ratio=5).fingerprint,
+        make_splits(source, ratio=4, subset_seed=1).fingerprint,
+        make_splits(source, ratio=4, class_order_seed=1).fingerprint,
+        make_splits(source, ratio=4, calibration_per_class=5).fingerprint,
+        make_splits(altered, ratio=4).fingerprint,
+        make_splits(renamed, ratio=4).fingerprint,
+    ]
+    assert len(set(prints)) == len(prints)
+    assert all(len(value) == 64 for value in prints)

@@ -1,0 +1,53 @@
+"""Replaying a policy, against a loop over examples and exits."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from elfnet.errors import RequestError
+from elfnet.evaluate.derived import derive
+from elfnet.evaluate.exit_table import ExitTable
+from elfnet.evaluate.replay import replay
+from elfnet.exits.policy import Policy, full_depth, uniform_policy
+
+TableFactory = Callable[..., ExitTable]
+
+
+@pytest.mark.parametrize("thresholds", [(0.6, 0.5, 0.4), (0.0, 0.5, 0.5), (1.0, 0.5, 0.9), (1.0, 1.0, 1.0)])
+def test_against_a_loop(make_table: TableFactory, thresholds: tuple[float, ...]) -> None:
+    table = make_table()
+    policy = Policy("p", thresholds, (1.0, 2.0, 0.5, 1.0))
+    result = replay(table, policy)
+    for n in range(table.examples):
+        for k in range(4):
+            weights = np.exp(policy.confidence_scale[k] * table.logits_NEC[n, k].astype(np.float64))
+            confidence = weights.max() / weights.sum()
+            if k == 3 or confidence > thresholds[k]:
+                break
+        assert result.exit_N[n] == k
+        assert result.prediction_N[n] == table.logits_NEC[n, k].argmax()
+        assert result.confidence_N[n] == pytest.approx(confidence, rel=1e-12)
+        assert result.cost_N[n] == table.cost_E[k]
+
+
+def test_a_derived_table_gives_the_same(make_table: TableFactory) -> None:
+    table = make_table()
+    policy = uniform_policy("s", 0.5, 4, 2.0)
+    from_table, from_derived = replay(table, policy), replay(derive(table, 2.0), policy)
+    np.testing.assert_array_equal(from_table.exit_N, from_derived.exit_N)
+    np.testing.assert_array_equal(from_table.confidence_N, from_derived.confidence_N)
+
+
+def test_confidences_of_another_scale_are_refused(make_table: TableFactory) -> None:
+    with pytest.raises(RequestError, match="confidence scales"):
+        replay(derive(make_table(), 2.0), uniform_policy("s", 0.5, 4, 1.0))
+
+
+def test_a_policy_for_another_network_is_refused(make_table: TableFactory) -> None:
+    with pytest.raises(RequestError, match="for 3 exits, the exit table has 4"):
+        replay(make_table(), full_depth(3, 1.0))
+
+
+def test_empty_table(make_table: TableFactory) -> None:
+    assert replay(make_table(examples=0), full_depth(4, 1.0)).exit_N.shape == (0,)
