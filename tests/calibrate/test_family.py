@@ -69,7 +69,7 @@ def test_a_dearer_point_that_is_less_accurate_is_not_taken() -> None:
 
 def test_unknown_name_lists_the_choices() -> None:
     family = family_of(point("accurate", 0.6, 0.3), point("economic", 0.8, 0.7))
-    with pytest.raises(RequestError, match="did you mean 'economic'.*accurate, economic"):
+    with pytest.raises(RequestError, match=r"did you mean 'economic'.*accurate, economic"):
         family.point("econmic")
 
 
@@ -90,7 +90,7 @@ def test_another_checkpoint_is_refused(saved: Path) -> None:
 
 
 def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(WorkError, match="there are no operating points at .*calibrate the run first"):
+    with pytest.raises(WorkError, match=r"there are no operating points at .*calibrate the run first"):
         Family.open(tmp_path / "policy.json")
 
 
@@ -102,6 +102,13 @@ def test_files_that_are_none(tmp_path: Path, text: str) -> None:
         Family.open(path)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_another_format_version(saved: Path) -> None:
+    content = json.loads(saved.read_text())
+    saved.write_text(json.dumps(content | {"format_version": 2}))
+    with pytest.raises(WorkError, match="format 2, this version of elfnet reads 1; calibrate the run again"):
+        Family.open(saved)
 
 
 def test_truncated_file(saved: Path) -> None:
@@ -136,6 +143,8 @@ def test_truncated_file(saved: Path) -> None:
         (("confidence_scale",), None),
         (("confidence_scale",), [1.0]),
         (("extra",), 1),
+        (("points", 0, "extra"), 1),
+        (("points", 0, "expected", "extra"), 1),
     ],
 )
 def test_damaged_fields(saved: Path, where: tuple[str | int, ...], value: Any) -> None:
@@ -145,7 +154,7 @@ def test_damaged_fields(saved: Path, where: tuple[str | int, ...], value: Any) -
         target = target[key]
     target[where[-1]] = value
     saved.write_text(json.dumps(content))
-    with pytest.raises(WorkError, match="is damaged.*calibrate the run again") as caught:
+    with pytest.raises(WorkError, match=r"is damaged.*calibrate the run again") as caught:
         Family.open(saved)
     assert "\n" not in str(caught.value)
 

@@ -91,6 +91,8 @@ def test_pareto_by_name_takes_its_smallest_class_from_the_ratio() -> None:
 
 def test_step_has_two_levels() -> None:
     assert step_counts(largest=100, ratio=10, classes=5, tail_fraction=0.4) == [100, 100, 100, 10, 10]
+    assert step_counts(largest=100, ratio=10, classes=5, tail_fraction=0.25) == [100, 100, 100, 100, 10]
+    assert step_counts(largest=100, ratio=10, classes=5, tail_fraction=0.5) == [100, 100, 10, 10, 10]
     assert class_counts("step", classes=4, largest=100, ratio=3, step_tail_fraction=0.75) == [100, 33, 33, 33]
 
 

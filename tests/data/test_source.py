@@ -18,6 +18,8 @@ def source(train: LabelledImages, test: LabelledImages | None = None, *, classes
 def test_a_label_out_of_range_is_named_with_its_place() -> None:
     with pytest.raises(WorkError, match=r"made-up train: label 12 out of range 0\.\.9 at position 3"):
         source(images([0, 1, 9, 12, 99]))
+    with pytest.raises(WorkError, match=r"label 10 out of range 0\.\.9 at position 1"):
+        source(images([9, 10]))
     with pytest.raises(WorkError, match=r"made-up test: label -1 out of range 0\.\.9 at position 0"):
         source(images([0]), images([-1]))
 
@@ -30,11 +32,11 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
     with pytest.raises(RequestError, match="2 images but 3 labels"):
         LabelledImages(np.zeros((2, 4, 4, 1), np.uint8), np.zeros(3, np.int64))
     with pytest.raises(RequestError, match=r"float32 of shape \(2, 4, 4, 1\)"):
-        LabelledImages(np.zeros((2, 4, 4, 1), np.float32), np.zeros(2, np.int64))  # type: ignore[arg-type]
+        LabelledImages(np.zeros((2, 4, 4, 1), np.float32), np.zeros(2, np.int64))
     with pytest.raises(RequestError, match=r"uint8 of shape \(2, 4, 4\)"):
         LabelledImages(np.zeros((2, 4, 4), np.uint8), np.zeros(2, np.int64))
     with pytest.raises(RequestError, match="labels must be int64"):
-        LabelledImages(np.zeros((2, 4, 4, 1), np.uint8), np.zeros(2, np.int32))  # type: ignore[arg-type]
+        LabelledImages(np.zeros((2, 4, 4, 1), np.uint8), np.zeros(2, np.int32))
 
 
 def test_a_source_needs_classes_and_one_image_shape() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from elfnet.data.source import LabelledImages, Source
 from elfnet.data.splits import Splits, make_splits
+from elfnet.data.subset import class_of_rank
 from elfnet.errors import RequestError
 
 MakeSource = Callable[..., Source]
@@ -14,7 +15,8 @@ MakeSource = Callable[..., Source]
 
 def numbers(images: LabelledImages) -> list[int]:
     """The number each made-up image spells, see conftest."""
-    return np.ascontiguousarray(images.images_NHWC).reshape(len(images), 4).view("<u4")[:, 0].tolist()
+    spelled = np.ascontiguousarray(images.images_NHWC).reshape(len(images), 4).view("<u4")[:, 0]
+    return [int(number) for number in spelled]
 
 
 def assert_disjoint_and_consistent(splits: Splits, source: Source) -> None:
@@ -112,6 +114,16 @@ def test_a_size_that_was_written_down_must_exist(make_source: MakeSource) -> Non
         make_splits(source, largest=41, ratio=4, calibration_per_class=2)
 
 
+def test_a_class_gives_no_more_than_it_has_whatever_its_rank(make_source: MakeSource) -> None:
+    source = make_source([40, 12, 30], own_test=True)
+    for class_order_seed in range(6):
+        splits = make_splits(source, ratio=2, calibration_per_class=2, class_order_seed=class_order_seed)
+        ranked = class_of_rank(3, class_order_seed)
+        expected = [min(count, left) for count, left in zip([40, 28, 20], np.array([38, 10, 28])[ranked], strict=True)]
+        assert splits.class_counts_C[ranked].tolist() == expected
+        assert_disjoint_and_consistent(splits, source)
+
+
 def test_the_fingerprint_knows_data_and_seeds(make_source: MakeSource) -> None:
     source = make_source([40] * 4, own_test=True)
     altered_images = source.train.images_NHWC.copy()
@@ -125,7 +137,7 @@ def test_the_fingerprint_knows_data_and_seeds(make_source: MakeSource) -> None:
         make_splits(source, ratio=4).fingerprint,
         make_splits(source, ratio=5).fingerprint,
         make_splits(source, ratio=4, subset_seed=1).fingerprint,
-        make_splits(source, ratio=4, class_order_seed=1).fingerprint,
+        make_splits(source, ratio=4, class_order_seed=0).fingerprint,
         make_splits(source, ratio=4, calibration_per_class=5).fingerprint,
         make_splits(altered, ratio=4).fingerprint,
         make_splits(renamed, ratio=4).fingerprint,

@@ -107,12 +107,17 @@ def test_stratified_keeps_the_class_sizes(make_table: TableFactory) -> None:
 def test_deterministic_in_the_seed(make_table: TableFactory) -> None:
     table = make_table()
     first, second = answered(table, 0.6, seed=1), answered(table, 0.7, seed=2)
-    assert paired_bootstrap(first, second, resamples=300, seed=5) == paired_bootstrap(
-        first, second, resamples=300, seed=5
-    )
-    assert paired_bootstrap(first, second, resamples=300, seed=5) != paired_bootstrap(
-        first, second, resamples=300, seed=6
-    )
+    comparisons = [paired_bootstrap(first, second, resamples=300, seed=seed) for seed in (5, 5, 6)]
+    assert comparisons[0] == comparisons[1]
+    assert comparisons[0].differences != comparisons[2].differences
+
+
+def test_classes_missing_from_a_resample_do_not_count(make_table: TableFactory) -> None:
+    table = make_table(examples=12, labels_N=np.arange(12) % 6)
+    comparison = paired_bootstrap(answered(table, 0.0, seed=1), answered(table, 1.0, seed=2), resamples=200)
+    for name in comparison.differences:
+        found = difference(comparison, name)
+        assert (found.estimate, found.low, found.high) == pytest.approx((1.0, 1.0, 1.0))
 
 
 def test_groups_without_examples_are_none_and_json(make_table: TableFactory) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -47,15 +48,18 @@ def test_thresholds_lie_midway_between_neighbouring_observations() -> None:
     assert (np.diff(thresholds) > 0).all()
     assert len(thresholds) == 25
     flat = sorted(observed.ravel().tolist())
-    midpoints = [(low + high) / 2 for low, high in zip(flat, flat[1:], strict=False)]
+    midpoints = [(low + high) / 2 for low, high in pairwise(flat)]
     for threshold in thresholds[1:-1]:
         assert min(abs(threshold - midpoint) for midpoint in midpoints) < 1e-15
 
 
 def test_thresholds_with_ties_and_adjacent_numbers() -> None:
-    low, high = 0.5, float(np.nextafter(0.5, 1.0))
-    thresholds = spread_thresholds(np.array([[low], [low], [low], [high]]), 10)
-    assert thresholds.tolist() == [0.0, low, 1.0]  # low separates the two: equal confidence stays
+    first = 0.5
+    second = float(np.nextafter(first, 1.0))
+    third = float(np.nextafter(second, 1.0))
+    for low, high in ((first, second), (second, third)):  # their middles round down and up
+        thresholds = spread_thresholds(np.array([[low], [low], [low], [high]]), 10)
+        assert thresholds.tolist() == [0.0, low, 1.0]  # low separates the two: equal confidence stays
     assert spread_thresholds(np.full((5, 2), 0.7), 10).tolist() == [0.0, 1.0]
 
 
@@ -79,7 +83,7 @@ def test_efficient_points_against_a_loop() -> None:
 def test_efficient_points_of_the_curve_rise(make_table: TableFactory) -> None:
     points = [point for point in curve(derive(make_table()), points=100) if point.efficient]
     assert len(points) > 3
-    assert all(a.mean_cost < b.mean_cost and a.accuracy < b.accuracy for a, b in zip(points, points[1:], strict=False))
+    assert all(a.mean_cost < b.mean_cost and a.accuracy < b.accuracy for a, b in pairwise(points))
 
 
 def test_a_plain_network_has_one_point(make_table: TableFactory) -> None:

@@ -45,7 +45,7 @@ def test_chunks_change_nothing(make_table: TableFactory, monkeypatch: pytest.Mon
 def test_logits_that_are_not_finite(make_table: TableFactory) -> None:
     table = make_table(examples=10)
     table.logits_NEC[7, 2, 1] = np.nan
-    with pytest.raises(WorkError, match="test exit table .* not finite .*example 7, exit 3"):
+    with pytest.raises(WorkError, match=r"test exit table .* not finite .*example 7, exit 3"):
         derive(table)
 
 

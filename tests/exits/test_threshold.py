@@ -37,5 +37,5 @@ def test_other_text_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("value", [1.0001, -0.1, float("nan"), float("inf"), "1.5", "11/C"])
 def test_values_outside_zero_to_one_are_refused(value: str | float) -> None:
-    with pytest.raises(RequestError, match="not between 0 and 1.*give a probability"):
+    with pytest.raises(RequestError, match=r"not between 0 and 1.*give a probability"):
         parse_threshold(value, classes=10)

@@ -52,8 +52,9 @@ class RunDirectory:
             raise RequestError(f"checkpoint {which!r} does not exist; choose from: last, best")
         return self.root / "checkpoints" / f"{which}.safetensors"
 
-    def table(self, split: str) -> Path:
-        return self.root / "tables" / f"{split}.safetensors"
+    def table(self, split: str, checkpoint: str = "last") -> Path:
+        suffix = "" if checkpoint == "last" else f"-{checkpoint}"
+        return self.root / "tables" / f"{split}{suffix}.safetensors"
 
     def exists(self) -> bool:
         return self.recipe_file.is_file()

@@ -48,9 +48,11 @@ class TrainingBatches:
         pad: int,
         flip: bool,
         device: torch.device,
+        channels_last: bool = True,
     ) -> None:
         self.batch_size = min(batch_size, len(images.labels_N))
         self._seed = seed
+        self._channels_last = channels_last
         self._labels_N = torch.from_numpy(images.labels_N).to(device)
         self._augment = CropFlipNormalise(
             torch.from_numpy(images.images_NHWC).to(device),
@@ -71,7 +73,8 @@ class TrainingBatches:
         generator = torch.Generator().manual_seed(mixed)
         order_N = torch.randperm(len(self._labels_N), generator=generator).to(self._labels_N.device)
         for chosen_B in order_N.split(self.batch_size):
-            yield self._augment(chosen_B, generator), self._labels_N[chosen_B]
+            images = self._augment(chosen_B, generator)
+            yield images if self._channels_last else images.contiguous(), self._labels_N[chosen_B]
 
 
 class EvaluationBatches:

@@ -57,14 +57,14 @@ def pareto_counts(*, largest: int, smallest: int, alpha: float, classes: int) ->
 
 
 def step_counts(*, largest: int, ratio: float, classes: int, tail_fraction: float = 0.5) -> list[int]:
-    """`largest` for the head, `int(largest / ratio)` for the `round(C * tail_fraction)` last ranks.
+    """`largest` for the head, `int(largest / ratio)` for the last `C * tail_fraction` ranks (halves rounded up).
 
     Head and tail have at least one class each, whatever the rounding says; a single class is head.
     """
     _check(largest=largest, classes=classes, ratio=ratio)
     if not 0 < tail_fraction < 1:
         raise RequestError(f"step_tail_fraction={tail_fraction} must lie between 0 and 1, both excluded")
-    tail = min(max(round(classes * tail_fraction), 1), classes - 1)
+    tail = min(max(math.floor(classes * tail_fraction + 0.5), 1), classes - 1)
     return _nonempty("step", [largest] * (classes - tail) + [_floor(largest / ratio)] * tail, ratio)
 
 

@@ -21,6 +21,7 @@ from elfnet.train.schedule import Schedule
 
 # Looking at the loss makes the host wait for the device, so it is done only this often.
 STEPS_BETWEEN_LOOKS = 20
+WAY_OUT = "lower train.lr, lengthen train.warmup_epochs, or set train.precision=float32"
 
 
 class Diverged(WorkError):
@@ -86,8 +87,11 @@ class Trainer:
             rate = self._schedule.learning_rate(epoch, step, steps)
             self._step(images, target_B, weights_C[target_B], rate, statistics)
             if (step + 1) % STEPS_BETWEEN_LOOKS == 0 or step + 1 == steps:
-                self._refuse_divergence(epoch, statistics)
+                self._refuse_loss_not_finite(epoch, statistics)
             self._on_step(step + 1, steps)
+        # The last step may have ruined the weights without a loss to show for it yet.
+        if not all(bool(p.isfinite().all()) for p in self._network.parameters()):
+            raise Diverged(f"the weights are not finite after the last step of epoch {epoch}; {WAY_OUT}")
         return {"epoch": epoch, "learning_rate": rate, "weights": weighting, **statistics.record()}
 
     def _step(
@@ -102,12 +106,8 @@ class Trainer:
         statistics.add(logits_EBC.detach(), target_B, visited_EB, loss_EB.detach(), weight_B)
         self._optimiser.step()
 
-    def _refuse_divergence(self, epoch: int, statistics: EpochStatistics) -> None:
-        way_out = "lower train.lr, lengthen train.warmup_epochs, or set train.precision=float32"
+    def _refuse_loss_not_finite(self, epoch: int, statistics: EpochStatistics) -> None:
         found = statistics.first_not_finite()
         if found is not None:
             step, k = found
-            raise Diverged(f"the loss at exit {k + 1} is not finite in step {step + 1} of epoch {epoch}; {way_out}")
-        # A last step may have ruined the weights without a loss to show for it yet.
-        if not all(bool(p.isfinite().all()) for p in self._network.parameters()):
-            raise Diverged(f"the weights are not finite after epoch {epoch} began; {way_out}")
+            raise Diverged(f"the loss at exit {k + 1} is not finite in step {step + 1} of epoch {epoch}; {WAY_OUT}")

@@ -1,0 +1,110 @@
+"""The exit table of a run: computed once for a checkpoint and split, kept in the run directory, reused while it fits."""
+
+import numpy as np
+import torch
+
+from elfnet.checkpoint.format import load_checkpoint
+from elfnet.checkpoint.run_directory import RunDirectory
+from elfnet.data.batches import EvaluationBatches, Normalisation, TrainingBatches
+from elfnet.data.from_recipe import load_splits
+from elfnet.data.splits import Splits
+from elfnet.errors import RequestError, WorkError
+from elfnet.evaluate.exit_table import SPLITS, ExitTable
+from elfnet.evaluate.run_network import logits_of
+from elfnet.models.batch_norm import reset_statistics
+from elfnet.models.cost import count_cost
+from elfnet.models.from_recipe import network_of, network_signature
+from elfnet.models.staged import StagedNetwork
+
+BATCH = 256
+
+
+def evaluate_run(
+    run: RunDirectory, split: str = "test", *, checkpoint: str = "last", device: str = "cpu", again: bool = False
+) -> ExitTable:
+    """The exit table of a split, float32; computed unless the run directory holds the one of this checkpoint.
+
+    Args:
+        checkpoint: `last` (what tables report) or `best` on the calibration split.
+        again: compute it even if it is there.
+    """
+    if split not in SPLITS:
+        raise RequestError(f"there is no split {split!r}; choose from: {', '.join(SPLITS)}")
+    recipe, info = run.recipe(), run.info()
+    classes, channels = len(info["data"]["class_names"]), info["data"]["image_shape"][-1]
+    signature = network_signature(recipe.model, classes=classes, image_channels=channels)
+    saved = load_checkpoint(run.checkpoint(checkpoint), network=signature)
+    file = run.table(split, checkpoint)
+    if file.is_file() and not again:
+        kept = ExitTable.open(file)
+        if kept.checkpoint_sha256 == saved.sha256:
+            return kept
+    network = network_of(recipe.model, classes=classes, image_channels=channels)
+    network.load_state_dict(dict(saved.weights))
+    network.to(torch.device(device), memory_format=torch.channels_last)  # type: ignore[call-overload]
+    splits = load_splits(recipe.data)
+    if splits.fingerprint != info["data"]["fingerprint"]:
+        raise WorkError(f"the data is not what the run in {run.root} was trained on; restore it, or train again")
+    table = table_of(
+        network,
+        splits,
+        split,
+        checkpoint_sha256=saved.sha256,
+        confidence_scale=recipe.exits.infer_confidence_scale,
+        many_above=recipe.data.many_above,
+        few_below=recipe.data.few_below,
+    )
+    table.save(file)
+    return table
+
+
+def table_of(
+    network: StagedNetwork,
+    splits: Splits,
+    split: str,
+    *,
+    checkpoint_sha256: str,
+    confidence_scale: float = 1.0,
+    many_above: int = 100,
+    few_below: int = 20,
+) -> ExitTable:
+    """Run a network over a split, without augmentation."""
+    images = {"train": splits.train, "calibration": splits.calibration, "test": splits.test}[split]
+    device = next(network.parameters()).device
+    batches = EvaluationBatches(images, Normalisation.of(splits.train), batch_size=BATCH, device=device)
+    height, width, channels = images.images_NHWC.shape[1:]
+    cost = count_cost(network, (channels, height, width))
+    return ExitTable(
+        logits_NEC=logits_of(network, batches),
+        labels_N=images.labels_N,
+        cost_E=np.array(cost.relative),
+        plain_multiply_adds=cost.plain,
+        class_counts_C=splits.class_counts_C,
+        class_names=splits.class_names,
+        split=split,
+        checkpoint_sha256=checkpoint_sha256,
+        confidence_scale=confidence_scale,
+        many_above=many_above,
+        few_below=few_below,
+    )
+
+
+@torch.no_grad()
+def reestimate_statistics(
+    network: StagedNetwork, splits: Splits, *, flip: bool, pad: int, batch_size: int = 128
+) -> None:
+    """Batch-norm statistics anew from one augmented pass over *all* training images, in place.
+
+    After training with `drop`, later layers hold statistics of the examples that stayed; this gives them those of
+    everybody, as full-depth inference sees them.
+    """
+    device = next(network.parameters()).device
+    reset_statistics(network)
+    network.train()
+    normalisation = Normalisation.of(splits.train)
+    batches = TrainingBatches(
+        splits.train, normalisation, batch_size=batch_size, seed=0, pad=pad, flip=flip, device=device
+    )
+    for images, _ in batches.epoch(0):
+        network.forward(images)
+    network.eval()

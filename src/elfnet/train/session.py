@@ -1,0 +1,334 @@
+"""A training run from recipe to last checkpoint: started, stopped at any moment, and gone on with.
+
+Everything random is a function of (seed, epoch), and a checkpoint is written after every epoch, so a run that was
+killed and resumed ends bit for bit where an undisturbed one ends, on the same processor, threads and settings.
+"""
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+
+from elfnet.checkpoint.format import Checkpoint, load_checkpoint, save_checkpoint
+from elfnet.checkpoint.run_directory import RunDirectory
+from elfnet.criterion.base_loss import build_loss
+from elfnet.criterion.class_weights import class_weights
+from elfnet.data.batches import EvaluationBatches, Normalisation, TrainingBatches
+from elfnet.data.from_recipe import load_splits
+from elfnet.data.splits import Splits
+from elfnet.errors import RequestError, WorkError
+from elfnet.evaluate.run_network import logits_of
+from elfnet.exits.threshold import parse_threshold
+from elfnet.exits.training_rule import TrainingRule
+from elfnet.models.cost import NetworkCost, count_cost
+from elfnet.models.from_recipe import network_of, network_signature
+from elfnet.models.staged import StagedNetwork
+from elfnet.recipe.schema import Recipe
+from elfnet.train.epoch_statistics import head_classes
+from elfnet.train.exiting_forward import ExitingForward
+from elfnet.train.machine import Machine, choose_machine
+from elfnet.train.optimiser import build_sgd, momentum_state, restore_momentum
+from elfnet.train.provenance import describe_environment
+from elfnet.train.run_log import JsonLines, Logger, TensorBoard, WeightsAndBiases
+from elfnet.train.schedule import Schedule, scale_schedule
+from elfnet.train.trainer import Trainer
+
+
+class Observer(Protocol):
+    """Who watches a run: a progress bar, plain lines, or nobody."""
+
+    def started(self, recipe: Recipe, info: dict[str, Any], epochs_done: int) -> None: ...
+
+    def step(self, step: int, steps: int) -> None: ...
+
+    def epoch(self, record: dict[str, Any]) -> None: ...
+
+
+class Silent:
+    """Nobody watches."""
+
+    def started(self, recipe: Recipe, info: dict[str, Any], epochs_done: int) -> None:
+        pass
+
+    def step(self, step: int, steps: int) -> None:
+        pass
+
+    def epoch(self, record: dict[str, Any]) -> None:
+        pass
+
+
+def schedule_of(recipe: Recipe) -> Schedule:
+    train = recipe.train
+    return scale_schedule(
+        epochs=train.epochs,
+        reference_epochs=train.schedule_epochs,
+        lr=train.lr,
+        warmup_epochs=train.warmup_epochs,
+        lr_steps=train.lr_steps,
+        lr_factor=train.lr_factor,
+        drw_start=train.drw_start,
+    )
+
+
+def rule_of(recipe: Recipe, classes: int) -> TrainingRule | None:
+    """Eq. 1 as the recipe has it; None for plain networks and for joint training over all exits."""
+    threshold = parse_threshold(recipe.exits.train_threshold, classes=classes)
+    if not recipe.model.exits or recipe.exits.rule == "all":
+        return None
+    return TrainingRule(threshold=threshold, confidence_scale=recipe.exits.train_confidence_scale)
+
+
+def _run_info(recipe: Recipe, splits: Splits, normalisation: Normalisation, cost: NetworkCost) -> dict[str, Any]:
+    images = len(splits.train)
+    machine = choose_machine(
+        device=recipe.train.device,
+        precision=recipe.train.precision,
+        compile=recipe.train.compile,
+        channels_last=recipe.train.channels_last,
+        threads=recipe.train.threads,
+        work=float(images * recipe.train.epochs * cost.to_exit[-1]),
+    )
+    return {
+        **describe_environment(),
+        "machine": machine.to_dict(),
+        "seeds": {
+            "subset": recipe.data.subset_seed,
+            "class_order": recipe.data.class_order_seed,
+            "training": recipe.train.seed,
+        },
+        "data": {
+            "fingerprint": splits.fingerprint,
+            "class_names": list(splits.class_names),
+            "class_counts": splits.class_counts_C.tolist(),
+            "train": images,
+            "calibration": len(splits.calibration),
+            "test": len(splits.test),
+            "image_shape": list(splits.train.images_NHWC.shape[1:]),
+            "mean": list(normalisation.mean_K),
+            "std": list(normalisation.std_K),
+        },
+        "multiply_adds": {"plain": cost.plain, "stages": list(cost.stages), "heads": list(cost.heads)},
+    }
+
+
+@dataclass
+class _State:
+    """What changes from epoch to epoch besides weights and momentum."""
+
+    epochs_done: int = 0
+    best_score: float = -1.0
+    best_epoch: int = -1
+    seconds: float = 0.0
+
+
+def train_recipe(
+    recipe: Recipe,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    observer: Observer | None = None,
+    stop_after: Callable[[int], bool] | None = None,
+) -> RunDirectory:
+    """Train a recipe into a run directory.
+
+    Args:
+        out: the run directory; made if it does not exist.
+        resume: go on with the run that is there (a finished one is left as it is).
+        overwrite: remove the run that is there first.
+        stop_after: asked after every epoch with the number of epochs done; true stops the run there.
+
+    Example:
+        >>> from elfnet import load_recipe, train_recipe
+        >>> run = train_recipe(load_recipe("digits/elf-ce-drw"), "runs/first")  # doctest: +SKIP
+    """
+    run = RunDirectory(Path(out))
+    observer = observer or Silent()
+    _prepare_directory(run, recipe, resume=resume, overwrite=overwrite)
+    splits = load_splits(recipe.data)
+    normalisation = Normalisation.of(splits.train)
+    channels = splits.train.images_NHWC.shape[-1]
+    classes = len(splits.class_names)
+
+    torch.manual_seed(recipe.train.seed)
+    network = network_of(recipe.model, classes=classes, image_channels=channels)
+    height, width = splits.train.images_NHWC.shape[1:3]
+    if run.exists():
+        info = run.info()
+        _require_same_data(run, info, splits)
+    else:
+        info = _run_info(recipe, splits, normalisation, count_cost(network, (channels, height, width)))
+        run.create(recipe, info)
+    machine = Machine(**info["machine"])
+    torch.set_num_threads(machine.threads)
+
+    state = _State()
+    saved: Checkpoint | None = None
+    signature = network_signature(recipe.model, classes=classes, image_channels=channels)
+    if run.checkpoint("last").is_file():
+        saved = load_checkpoint(run.checkpoint("last"), network=signature)
+        network.load_state_dict(dict(saved.weights))
+        state = _State(epochs_done=saved.epochs_done, **saved.progress)
+    observer.started(recipe, info, state.epochs_done)
+    if state.epochs_done >= recipe.train.epochs:
+        return run
+
+    fabric = Fabric(
+        accelerator=machine.device,
+        devices=1,
+        precision="bf16-mixed" if machine.precision == "bfloat16" else "32-true",
+    )
+    network.to(fabric.device)
+    if machine.channels_last:
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    forward = ExitingForward(network, rule_of(recipe, classes), left=recipe.exits.left)
+    optimiser = build_sgd(
+        network, lr=recipe.train.lr, momentum=recipe.train.momentum, weight_decay=recipe.train.weight_decay
+    )
+    if saved is not None:
+        restore_momentum(optimiser, network, saved.optimiser)
+    batches = TrainingBatches(
+        splits.train,
+        normalisation,
+        batch_size=recipe.train.batch_size,
+        seed=recipe.train.seed,
+        pad=0 if recipe.data.augment == "none" else recipe.data.pad,
+        flip=recipe.data.augment == "crop-flip" and splits.horizontal_flip,
+        device=fabric.device,
+        channels_last=machine.channels_last,
+    )
+    if machine.compile:
+        forward.compile_for(batches.batch_size)
+    trainer = Trainer(
+        fabric=fabric,
+        forward=forward,
+        optimiser=optimiser,
+        loss=build_loss(
+            recipe.criterion.loss,
+            splits.class_counts_C.tolist(),
+            focal_gamma=recipe.criterion.focal_gamma,
+            ldam_max_margin=recipe.criterion.ldam_max_margin,
+            ldam_power=recipe.criterion.ldam_power,
+            ldam_scale=recipe.criterion.ldam_scale,
+        ),
+        class_weights_C=torch.from_numpy(
+            class_weights(
+                recipe.criterion.reweight, splits.class_counts_C.tolist(), beta=recipe.criterion.effective_beta
+            )
+        ),
+        reweight=recipe.criterion.reweight,
+        schedule=schedule_of(recipe),
+        batches=batches,
+        is_head_C=head_classes(splits.class_counts_C.tolist()),
+        seed=recipe.train.seed,
+        on_step=observer.step,
+    )
+    calibration = EvaluationBatches(splits.calibration, normalisation, batch_size=256, device=fabric.device)
+    loggers = _open_loggers(run, recipe, state.epochs_done)
+    try:
+        while state.epochs_done < recipe.train.epochs:
+            began = time.perf_counter()
+            record = trainer.run_epoch(state.epochs_done)
+            score = None
+            if (state.epochs_done + 1) % recipe.train.evaluate_every == 0 or _is_last(state, recipe):
+                score = _balanced_accuracy(network, calibration, splits, machine.precision)
+            seconds = time.perf_counter() - began
+            record |= {"calibration_balanced_accuracy": score, "seconds": round(seconds, 3)}
+            for logger in loggers:
+                logger.log(record)
+            state.epochs_done += 1
+            state.seconds += seconds
+            _keep(run, signature, network, optimiser, state, score)
+            observer.epoch(record)
+            if stop_after is not None and stop_after(state.epochs_done):
+                break
+    except WorkError as error:
+        kept = f"the checkpoint after {state.epochs_done} epochs is intact" if state.epochs_done else "no epoch was done"
+        raise type(error)(f"{error} ({kept}: {run.root})") from error
+    finally:
+        for logger in loggers:
+            logger.close()
+    return run
+
+
+def _is_last(state: _State, recipe: Recipe) -> bool:
+    return state.epochs_done + 1 == recipe.train.epochs
+
+
+def _prepare_directory(run: RunDirectory, recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
+    if resume and overwrite:
+        raise RequestError("--resume and --overwrite contradict each other; give one of them")
+    if run.exists() and overwrite:
+        shutil.rmtree(run.root)
+    elif run.exists() and not resume:
+        raise RequestError(f"{run.root} holds a run already; give --resume, --overwrite, or another --out")
+    elif run.exists():
+        _require_same_recipe(run, recipe)
+    elif resume and not run.root.exists():
+        raise RequestError(f"there is no run in {run.root} to resume; leave --resume out to start one")
+    elif run.root.exists() and (not run.root.is_dir() or any(run.root.iterdir())):
+        raise RequestError(f"{run.root} exists and is not a run; give another --out")
+
+
+def _require_same_recipe(run: RunDirectory, recipe: Recipe) -> None:
+    there, asked = run.recipe().model_dump(), recipe.model_dump()
+    for section, fields in asked.items():
+        for name, value in fields.items():
+            if there[section][name] != value:
+                raise RequestError(
+                    f"the run in {run.root} has {section}.{name}={there[section][name]}, not {value}; "
+                    "resume it as it is, or start another with --out"
+                )
+
+
+def _require_same_data(run: RunDirectory, info: dict[str, Any], splits: Splits) -> None:
+    if info["data"]["fingerprint"] != splits.fingerprint:
+        raise WorkError(f"the data is not what the run in {run.root} began with; restore it, or start another with --out")
+
+
+def _open_loggers(run: RunDirectory, recipe: Recipe, epochs_done: int) -> list[Logger]:
+    loggers: list[Logger] = [JsonLines(run.log_file, keep_epochs=epochs_done)]
+    if recipe.track.tensorboard:
+        loggers.append(TensorBoard(run.root / "tensorboard", purge_epoch=epochs_done))
+    if recipe.track.wandb:
+        loggers.append(
+            WeightsAndBiases(
+                run.root, project=recipe.track.wandb_project, name=run.root.resolve().name, recipe=recipe.model_dump()
+            )
+        )
+    return loggers
+
+
+def _balanced_accuracy(
+    network: StagedNetwork, batches: EvaluationBatches, splits: Splits, precision: str
+) -> float:
+    """Mean recall over classes at full depth on the calibration split: what "best" means."""
+    prediction_N = logits_of(network, batches, precision=precision)[:, -1].argmax(axis=1)
+    labels_N = splits.calibration.labels_N
+    return float(np.mean([(prediction_N[labels_N == c] == c).mean() for c in np.unique(labels_N)]))
+
+
+def _keep(
+    run: RunDirectory,
+    signature: str,
+    network: StagedNetwork,
+    optimiser: torch.optim.Optimizer,
+    state: _State,
+    score: float | None,
+) -> None:
+    """Write the checkpoints; `last` comes last, so that a kill in between runs the epoch again."""
+    weights = network.state_dict()
+    better = score is not None and score > state.best_score
+    if better and score is not None:
+        state.best_score, state.best_epoch = score, state.epochs_done - 1
+    progress = {"best_score": state.best_score, "best_epoch": state.best_epoch, "seconds": state.seconds}
+    if better:
+        save_checkpoint(Checkpoint(signature, state.epochs_done, weights, progress=progress), run.checkpoint("best"))
+    momentum = momentum_state(optimiser, network)
+    save_checkpoint(Checkpoint(signature, state.epochs_done, weights, momentum, progress), run.checkpoint("last"))
