@@ -32,7 +32,9 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.chmod(0o666 & ~umask)
         temporary.replace(path)
     except OSError as error:
-        raise WorkError(f"cannot write {path}: {error.strerror or error}; the previous file, if any, is intact") from error
+        raise WorkError(
+            f"cannot write {path}: {error.strerror or error}; the previous file, if any, is intact"
+        ) from error
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -56,10 +56,10 @@ def line_search(
         )
 
     derived = derive(table, confidence_scale)
-    full = _measured(derived, full_depth(table.exits, derived.confidence_scale))
+    full = measured_point(derived, full_depth(table.exits, derived.confidence_scale))
     searched = [
-        _measured(derived, uniform_policy(name, threshold, table.exits, derived.confidence_scale))
-        for name, threshold in _named(candidates, table.classes).items()
+        measured_point(derived, uniform_policy(name, threshold, table.exits, derived.confidence_scale))
+        for name, threshold in named_thresholds(candidates, table.classes).items()
     ]
     eligible = [full, *searched]
     accurate = most_accurate(eligible).renamed("accurate")
@@ -73,7 +73,8 @@ def line_search(
     )
 
 
-def _named(candidates: Sequence[str | float], classes: int) -> dict[str, float]:
+def named_thresholds(candidates: Sequence[str | float], classes: int) -> dict[str, float]:
+    """Each candidate under the name of its operating point."""
     named: dict[str, float] = {}
     for candidate in candidates:
         text = "".join(candidate.split()) if isinstance(candidate, str) else f"{candidate:g}"
@@ -84,7 +85,8 @@ def _named(candidates: Sequence[str | float], classes: int) -> dict[str, float]:
     return named
 
 
-def _measured(derived: Derived, policy: Policy) -> OperatingPoint:
+def measured_point(derived: Derived, policy: Policy) -> OperatingPoint:
+    """A policy with what it gives on a table."""
     metrics = measure(derived.table, replay(derived, policy), with_confusion=False)
     return OperatingPoint(name=policy.name, policy=policy, expected=Expected.from_metrics(metrics))
 

@@ -72,7 +72,7 @@ class TrainingBatches:
         mixed = int(np.random.SeedSequence([self._seed, epoch]).generate_state(1, np.uint64)[0] >> 1)
         generator = torch.Generator().manual_seed(mixed)
         order_N = torch.randperm(len(self._labels_N), generator=generator).to(self._labels_N.device)
-        for chosen_B in order_N.split(self.batch_size):
+        for chosen_B in torch.split(order_N, self.batch_size):
             images = self._augment(chosen_B, generator)
             yield images if self._channels_last else images.contiguous(), self._labels_N[chosen_B]
 
@@ -92,5 +92,5 @@ class EvaluationBatches:
         return -(-len(self._images_NHWK) // self._batch_size)
 
     def __iter__(self) -> Iterator[Tensor]:
-        for part in self._images_NHWK.split(self._batch_size):
+        for part in torch.split(self._images_NHWK, self._batch_size):
             yield normalise(part.to(self._device), mean_K=self._mean_K, std_K=self._std_K)

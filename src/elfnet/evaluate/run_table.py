@@ -1,4 +1,4 @@
-"""The exit table of a run: computed once for a checkpoint and split, kept in the run directory, reused while it fits."""
+"""The exit table of a run: computed once for a checkpoint and split, kept in the run directory, reused."""
 
 import numpy as np
 import torch

@@ -27,7 +27,9 @@ def _cifar_resnet(depth: int) -> Callable[[int], Backbone]:
 
     def build(image_channels: int) -> Backbone:
         first, *_ = GROUP_CHANNELS
-        groups = [block_group(blocks, c_in, c) for c_in, c in zip((first, *GROUP_CHANNELS), GROUP_CHANNELS, strict=False)]
+        groups = [
+            block_group(blocks, c_in, c) for c_in, c in zip((first, *GROUP_CHANNELS), GROUP_CHANNELS, strict=False)
+        ]
         return Backbone([stem(image_channels), *groups], [first, *GROUP_CHANNELS])
 
     return build

@@ -26,7 +26,9 @@ Layer = dict[str, dict[str, Any]]
 def _shipped(kind: str) -> dict[str, str]:
     """Name and TOML text of every shipped file of a kind ("data" or "method")."""
     folder = resources.files("elfnet.recipe") / "shipped" / kind
-    return {file.name.removesuffix(".toml"): file.read_text() for file in folder.iterdir() if file.name.endswith(".toml")}
+    return {
+        file.name.removesuffix(".toml"): file.read_text() for file in folder.iterdir() if file.name.endswith(".toml")
+    }
 
 
 def recipe_names() -> list[str]:
@@ -37,7 +39,9 @@ def recipe_names() -> list[str]:
 def recipe_summary(name: str) -> str:
     """The first comment line of each of a recipe's two files."""
     data, method = name.split("/")
-    first_lines = (_shipped(kind)[part].splitlines()[0].lstrip("# ") for kind, part in (("data", data), ("method", method)))
+    first_lines = (
+        _shipped(kind)[part].splitlines()[0].lstrip("# ") for kind, part in (("data", data), ("method", method))
+    )
     return "; ".join(first_lines)
 
 
@@ -117,6 +121,11 @@ def load_recipe(name: str = DEFAULT_RECIPE, overrides: Mapping[str, Any] | None 
     return validate_recipe(name, _merged(_layers(name), nested))
 
 
+def recipe_text(recipe: Recipe) -> str:
+    """Every setting, as TOML that `load_recipe` reads."""
+    return tomli_w.dumps(recipe.model_dump(mode="json"))
+
+
 def save_recipe(recipe: Recipe, path: Path) -> None:
     """Write every setting, so that the run does not depend on what later versions ship."""
-    atomic.write_text(path, tomli_w.dumps(recipe.model_dump(mode="json")))
+    atomic.write_text(path, recipe_text(recipe))

@@ -23,28 +23,32 @@ class Section(BaseModel):
 class DataRecipe(Section):
     """Which images, how long the tail, and what is held out."""
 
-    source: str = Field("digits", description="data set: see 'elfnet data ls'")
-    directory: str = Field("", description="where its files are; empty: $ELFNET_DATA, the cache, else a download")
+    source: str = Field(default="digits", description="data set: see 'elfnet data ls'")
+    directory: str = Field(default="", description="where its files are; empty: $ELFNET_DATA, the cache, a download")
     profile: Literal["exponential", "pareto", "step", "counts", "none"] = Field(
-        "exponential", description="shape of the class counts; 'none' uses all that is there"
+        default="exponential", description="shape of the class counts; 'none' uses all that is there"
     )
-    ratio: Annotated[float, Field(ge=1)] = Field(100.0, description="largest class : smallest class")
-    pareto_alpha: PositiveFloat = Field(6.0, description="profile=pareto: the larger, the flatter the tail")
-    step_tail_fraction: Fraction = Field(0.5, description="profile=step: share of classes that are rare")
-    counts: tuple[PositiveInt, ...] = Field((), description="profile=counts: images of each class, most frequent first")
-    largest: int = Field(0, ge=0, description="size of the largest class; 0: as many as the source has")
+    ratio: Annotated[float, Field(ge=1)] = Field(default=100.0, description="largest class : smallest class")
+    pareto_alpha: PositiveFloat = Field(default=6.0, description="profile=pareto: the larger, the flatter the tail")
+    step_tail_fraction: Fraction = Field(default=0.5, description="profile=step: share of classes that are rare")
+    counts: tuple[PositiveInt, ...] = Field(
+        default=(), description="profile=counts: images by class, most frequent first"
+    )
+    largest: int = Field(default=0, ge=0, description="size of the largest class; 0: as many as the source has")
     calibration_per_class: int = Field(
-        200, ge=0, description="images a class held out for calibration; 0: a tenth of each class"
+        default=200, ge=0, description="images a class held out for calibration; 0: a tenth of each class"
     )
-    test_per_class: PositiveInt = Field(50, description="images a class held out for test, if the source has no test set")
-    subset_seed: Seed = Field(0, description="which images are held out and kept")
-    class_order_seed: int = Field(-1, ge=-1, description="which class is how frequent; -1: in order of the labels")
-    many_above: PositiveInt = Field(100, description="classes with more training images than this are 'many'")
-    few_below: PositiveInt = Field(20, description="classes with fewer training images than this are 'few'")
+    test_per_class: PositiveInt = Field(
+        default=50, description="images a class held out for test, where the source has no test set"
+    )
+    subset_seed: Seed = Field(default=0, description="which images are held out and kept")
+    class_order_seed: int = Field(default=-1, ge=-1, description="which class is how frequent; -1: in order of labels")
+    many_above: PositiveInt = Field(default=100, description="classes with more training images than this are 'many'")
+    few_below: PositiveInt = Field(default=20, description="classes with fewer training images than this are 'few'")
     augment: Literal["crop-flip", "crop", "none"] = Field(
-        "crop-flip", description="random crop, and flip where a mirror image keeps its label"
+        default="crop-flip", description="random crop, and flip where a mirror image keeps its label"
     )
-    pad: int = Field(4, ge=0, description="padding of the random crop, in pixels")
+    pad: int = Field(default=4, ge=0, description="padding of the random crop, in pixels")
 
     @model_validator(mode="after")
     def _consistent(self) -> "DataRecipe":
@@ -58,27 +62,31 @@ class DataRecipe(Section):
 class ModelRecipe(Section):
     """Which network."""
 
-    backbone: str = Field("resnet32", description="resnet8, 14, 20, 32, 44 or 56")
-    exits: bool = Field(True, description="with the paper's exits; false: the plain backbone")
-    head: Literal["linear", "cosine"] = Field("linear", description="classifier of every exit; LDAM needs cosine")
-    head_filters: PositiveInt = Field(64, description="filters of the two convolutions of an early exit")
-    head_stride: Literal[1, 2] = Field(2, description="stride of both convolutions of an early exit")
+    backbone: str = Field(default="resnet32", description="resnet8, 14, 20, 32, 44 or 56")
+    exits: bool = Field(default=True, description="with the paper's exits; false: the plain backbone")
+    head: Literal["linear", "cosine"] = Field(
+        default="linear", description="classifier of all exits; LDAM needs cosine"
+    )
+    head_filters: PositiveInt = Field(default=64, description="filters of the two convolutions of an early exit")
+    head_stride: Literal[1, 2] = Field(default=2, description="stride of both convolutions of an early exit")
 
 
 class ExitsRecipe(Section):
     """When examples leave, in training and at inference."""
 
     rule: Literal["elf", "all"] = Field(
-        "elf", description="elf: examples leave in training (eq. 1); all: everyone visits every exit (joint training)"
+        default="elf",
+        description="elf: examples leave in training (eq. 1); all: everyone visits every exit",
     )
-    train_threshold: str = Field("0.9", description="t of eq. 1: a number, or a multiple of 1/C such as 2/C")
-    train_confidence_scale: PositiveFloat = Field(1.0, description="logits are multiplied by this before eq. 1")
-    infer_confidence_scale: PositiveFloat = Field(1.0, description="logits are multiplied by this before eq. 5")
+    train_threshold: str = Field(default="0.9", description="t of eq. 1: a number, or a multiple of 1/C such as 2/C")
+    train_confidence_scale: PositiveFloat = Field(default=1.0, description="logits are multiplied by this before eq. 1")
+    infer_confidence_scale: PositiveFloat = Field(default=1.0, description="logits are multiplied by this before eq. 5")
     left: Literal["mask", "drop"] = Field(
-        "mask", description="examples that left: mask their loss, or drop them so that later stages do not run on them"
+        default="mask",
+        description="examples that left: mask their loss, or drop them and save their compute",
     )
     search: tuple[str, ...] = Field(
-        tuple(f"{s / 100:g}" for s in range(50, 100, 5)),
+        default=tuple(f"{s / 100:g}" for s in range(50, 100, 5)),
         min_length=1,
         description="candidates for s of eq. 5, searched on the calibration split",
     )
@@ -87,47 +95,47 @@ class ExitsRecipe(Section):
 class CriterionRecipe(Section):
     """Base loss and class weights."""
 
-    loss: Literal["ce", "focal", "ldam"] = Field("ce", description="base loss at every exit")
-    focal_gamma: NonNegative = Field(0.5, description="focal: exponent; 0 is cross-entropy")
-    ldam_max_margin: NonNegative = Field(0.5, description="ldam: margin of the rarest class")
-    ldam_power: NonNegative = Field(0.25, description="ldam: margins fall as n^-power")
-    ldam_scale: PositiveFloat = Field(30.0, description="ldam: cosines are multiplied by this in the loss")
+    loss: Literal["ce", "focal", "ldam"] = Field(default="ce", description="base loss at every exit")
+    focal_gamma: NonNegative = Field(default=0.5, description="focal: exponent; 0 is cross-entropy")
+    ldam_max_margin: NonNegative = Field(default=0.5, description="ldam: margin of the rarest class")
+    ldam_power: NonNegative = Field(default=0.25, description="ldam: margins fall as n^-power")
+    ldam_scale: PositiveFloat = Field(default=30.0, description="ldam: cosines are multiplied by this in the loss")
     reweight: Literal["none", "effective", "inverse", "inverse_sqrt"] = Field(
-        "none", description="class weights; in force from train.drw_start on"
+        default="none", description="class weights; in force from train.drw_start on"
     )
-    effective_beta: Annotated[float, Field(ge=0, lt=1)] = Field(0.9999, description="effective number: beta")
+    effective_beta: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.9999, description="effective number: beta")
 
 
 class TrainRecipe(Section):
     """Optimiser, schedule, and what the machine is asked to do."""
 
-    epochs: PositiveInt = Field(200, description="length of the run; the schedule below is scaled to it")
-    schedule_epochs: PositiveInt = Field(200, description="length that the schedule below is written for")
-    batch_size: PositiveInt = Field(128, description="images a step")
-    lr: PositiveFloat = Field(0.1, description="learning rate after warm-up")
-    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.9, description="momentum of SGD (no Nesterov)")
-    weight_decay: NonNegative = Field(2e-4, description="weight decay, on every parameter")
-    warmup_epochs: NonNegative = Field(5.0, description="linear warm-up")
-    lr_steps: tuple[int, ...] = Field((160, 180), description="epochs at which the rate drops")
-    lr_factor: PositiveFloat = Field(0.01, description="what the rate is multiplied by at each drop")
-    drw_start: int = Field(0, ge=0, description="epoch from which class weights apply; 0: from the start")
-    seed: Seed = Field(0, description="initial weights, order and augmentation")
+    epochs: PositiveInt = Field(default=200, description="length of the run; the schedule below is scaled to it")
+    schedule_epochs: PositiveInt = Field(default=200, description="length that the schedule below is written for")
+    batch_size: PositiveInt = Field(default=128, description="images a step")
+    lr: PositiveFloat = Field(default=0.1, description="learning rate after warm-up")
+    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.9, description="momentum of SGD (no Nesterov)")
+    weight_decay: NonNegative = Field(default=2e-4, description="weight decay, on every parameter")
+    warmup_epochs: NonNegative = Field(default=5.0, description="linear warm-up")
+    lr_steps: tuple[int, ...] = Field(default=(160, 180), description="epochs at which the rate drops")
+    lr_factor: PositiveFloat = Field(default=0.01, description="what the rate is multiplied by at each drop")
+    drw_start: int = Field(default=0, ge=0, description="epoch from which class weights apply; 0: from the start")
+    seed: Seed = Field(default=0, description="initial weights, order and augmentation")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="of the backbone; auto: bfloat16 where the machine computes it natively"
+        default="auto", description="of the backbone; auto: bfloat16 where the machine computes it natively"
     )
-    compile: Switch = Field("auto", description="torch.compile; auto: where the run is long enough to pay for it")
-    channels_last: Switch = Field("auto", description="memory layout of images and features")
-    device: str = Field("auto", description="auto, cpu, cuda, mps")
-    threads: int = Field(0, ge=0, description="CPU threads; 0: torch's choice")
-    evaluate_every: PositiveInt = Field(1, description="epochs between looks at the calibration split")
+    compile: Switch = Field(default="auto", description="torch.compile; auto: if the run is long enough to pay for it")
+    channels_last: Switch = Field(default="auto", description="memory layout of images and features")
+    device: str = Field(default="auto", description="auto, cpu, cuda, mps")
+    threads: int = Field(default=0, ge=0, description="CPU threads; 0: torch's choice")
+    evaluate_every: PositiveInt = Field(default=1, description="epochs between looks at the calibration split")
 
 
 class TrackRecipe(Section):
     """Loggers beside log.jsonl (extra 'track')."""
 
-    tensorboard: bool = Field(False, description="write TensorBoard event files into the run directory")
-    wandb: bool = Field(False, description="log to Weights & Biases")
-    wandb_project: str = Field("elfnet", description="project there")
+    tensorboard: bool = Field(default=False, description="write TensorBoard event files into the run directory")
+    wandb: bool = Field(default=False, description="log to Weights & Biases")
+    wandb_project: str = Field(default="elfnet", description="project there")
 
 
 class Recipe(Section):

@@ -7,6 +7,7 @@ property), and how much of the loss comes from hard examples of frequent classes
 # Shapes: E exits, B batch, C classes, S steps of an epoch
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -35,7 +36,7 @@ def increasing_loss(loss_by_exit: Sequence[float | None]) -> str:
     if len(loss_by_exit) < 2 or any(loss is None for loss in loss_by_exit):
         return "undefined"
     known = [loss for loss in loss_by_exit if loss is not None]
-    return "holds" if all(a < b for a, b in zip(known, known[1:], strict=False)) else "does not hold"
+    return "holds" if all(a < b for a, b in pairwise(known)) else "does not hold"
 
 
 class EpochStatistics:
@@ -80,7 +81,7 @@ class EpochStatistics:
         self._done += 1
 
     def first_not_finite(self) -> tuple[int, int] | None:
-        """(step, exit) of the first loss that is not finite among the steps since the last look. Waits for the device."""
+        """(step, exit) of the first loss not finite among the steps since the last look. Waits for the device."""
         bad_SE = ~self._loss_SE[self._checked : self._done].isfinite()
         if not bool(bad_SE.any()):
             self._checked = self._done

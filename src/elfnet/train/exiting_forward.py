@@ -99,7 +99,9 @@ class ExitingForward(nn.Module):
         optimiser would skip them, and distributed training would wait for them for ever.
         """
         unreached = [*self.network.stages[after + 1 :], *self.network.heads[after + 1 :]]
-        zero = sum((p.flatten()[:1].sum() * 0 for m in unreached for p in m.parameters()), start=logits_E[0].new_zeros(()))
+        zero = sum(
+            (p.flatten()[:1].sum() * 0 for m in unreached for p in m.parameters()), start=logits_E[0].new_zeros(())
+        )
         for _ in range(after + 1, self.network.exits):
             logits_E.append(torch.zeros_like(logits_E[0]) + zero)
             visited_E.append(torch.zeros_like(visited_E[0]))

@@ -49,7 +49,7 @@ def choose_device(device: str) -> str:
 def bfloat16_is_native(device: str) -> bool:
     """Whether the device computes bfloat16 in hardware. Emulated, it is an order of magnitude slower than float32."""
     if device == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if device == "cpu":
         return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
     return False

@@ -30,7 +30,9 @@ class JsonLines:
             with self._path.open("a") as file:
                 file.write(json.dumps(record, allow_nan=False) + "\n")
         except OSError as error:
-            raise WorkError(f"cannot write {self._path}: {error.strerror}; make room and go on with --resume") from error
+            raise WorkError(
+                f"cannot write {self._path}: {error.strerror}; make room and go on with --resume"
+            ) from error
 
     def close(self) -> None:
         pass
@@ -50,7 +52,9 @@ def _readable(path: Path) -> list[dict[str, Any]]:
 def _scalars(record: dict[str, Any]) -> Iterator[tuple[str, float]]:
     """Numbers of a record, lists numbered from exit 1 on; what is undefined is left out."""
     for name, value in record.items():
-        values = [(f"{name}/{k + 1}", one) for k, one in enumerate(value)] if isinstance(value, list) else [(name, value)]
+        values = (
+            [(f"{name}/{k + 1}", one) for k, one in enumerate(value)] if isinstance(value, list) else [(name, value)]
+        )
         for key, one in values:
             if isinstance(one, (int, float)) and not isinstance(one, bool):
                 yield key, float(one)
@@ -64,14 +68,14 @@ class TensorBoard:
             from torch.utils.tensorboard.writer import SummaryWriter
         except ImportError:
             raise RequestError("track.tensorboard=true needs TensorBoard: pip install 'elfnet[track]'") from None
-        self._writer = SummaryWriter(str(directory), purge_step=purge_epoch)  # type: ignore[no-untyped-call]
+        self._writer = SummaryWriter(str(directory), purge_step=purge_epoch)
 
     def log(self, record: dict[str, Any]) -> None:
         for name, value in _scalars(record):
-            self._writer.add_scalar(name, value, record["epoch"])  # type: ignore[no-untyped-call]
+            self._writer.add_scalar(name, value, record["epoch"])
 
     def close(self) -> None:
-        self._writer.close()  # type: ignore[no-untyped-call]
+        self._writer.close()
 
 
 class WeightsAndBiases:

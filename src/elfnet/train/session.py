@@ -249,7 +249,9 @@ def train_recipe(
             if stop_after is not None and stop_after(state.epochs_done):
                 break
     except WorkError as error:
-        kept = f"the checkpoint after {state.epochs_done} epochs is intact" if state.epochs_done else "no epoch was done"
+        kept = (
+            f"the checkpoint after {state.epochs_done} epochs is intact" if state.epochs_done else "no epoch was done"
+        )
         raise type(error)(f"{error} ({kept}: {run.root})") from error
     finally:
         for logger in loggers:
@@ -289,7 +291,9 @@ def _require_same_recipe(run: RunDirectory, recipe: Recipe) -> None:
 
 def _require_same_data(run: RunDirectory, info: dict[str, Any], splits: Splits) -> None:
     if info["data"]["fingerprint"] != splits.fingerprint:
-        raise WorkError(f"the data is not what the run in {run.root} began with; restore it, or start another with --out")
+        raise WorkError(
+            f"the data is not what the run in {run.root} began with; restore it, or start another with --out"
+        )
 
 
 def _open_loggers(run: RunDirectory, recipe: Recipe, epochs_done: int) -> list[Logger]:
@@ -305,9 +309,7 @@ def _open_loggers(run: RunDirectory, recipe: Recipe, epochs_done: int) -> list[L
     return loggers
 
 
-def _balanced_accuracy(
-    network: StagedNetwork, batches: EvaluationBatches, splits: Splits, precision: str
-) -> float:
+def _balanced_accuracy(network: StagedNetwork, batches: EvaluationBatches, splits: Splits, precision: str) -> float:
     """Mean recall over classes at full depth on the calibration split: what "best" means."""
     prediction_N = logits_of(network, batches, precision=precision)[:, -1].argmax(axis=1)
     labels_N = splits.calibration.labels_N

@@ -24,7 +24,7 @@ STEPS_BETWEEN_LOOKS = 20
 WAY_OUT = "lower train.lr, lengthen train.warmup_epochs, or set train.precision=float32"
 
 
-class Diverged(WorkError):
+class DivergedError(WorkError):
     """The loss or the weights stopped being finite."""
 
 
@@ -65,7 +65,7 @@ class Trainer:
         self._batches = batches
         self._is_head_C = is_head_C
         self._seed = seed
-        self._on_step = on_step or (lambda step, steps: None)
+        self._on_step = on_step or (lambda *_: None)
 
     def run_epoch(self, epoch: int) -> dict[str, Any]:
         """Train one epoch; a pure function of the state before it, the seed and the epoch."""
@@ -91,7 +91,7 @@ class Trainer:
             self._on_step(step + 1, steps)
         # The last step may have ruined the weights without a loss to show for it yet.
         if not all(bool(p.isfinite().all()) for p in self._network.parameters()):
-            raise Diverged(f"the weights are not finite after the last step of epoch {epoch}; {WAY_OUT}")
+            raise DivergedError(f"the weights are not finite after the last step of epoch {epoch}; {WAY_OUT}")
         return {"epoch": epoch, "learning_rate": rate, "weights": weighting, **statistics.record()}
 
     def _step(
@@ -110,4 +110,6 @@ class Trainer:
         found = statistics.first_not_finite()
         if found is not None:
             step, k = found
-            raise Diverged(f"the loss at exit {k + 1} is not finite in step {step + 1} of epoch {epoch}; {WAY_OUT}")
+            raise DivergedError(
+                f"the loss at exit {k + 1} is not finite in step {step + 1} of epoch {epoch}; {WAY_OUT}"
+            )

@@ -1,0 +1,30 @@
+"""Operating points at thresholds that somebody wrote down: nothing is chosen, so any split may be looked at."""
+
+from collections.abc import Sequence
+
+from elfnet.calibrate.family import Family
+from elfnet.calibrate.line_search import measured_point, named_thresholds
+from elfnet.evaluate.derived import derive
+from elfnet.evaluate.exit_table import ExitTable
+from elfnet.exits.policy import full_depth, uniform_policy
+
+
+def fixed_points(
+    table: ExitTable, thresholds: Sequence[str | float], *, confidence_scale: float | None = None
+) -> Family:
+    """Full depth and one point per threshold, in the order given."""
+    derived = derive(table, confidence_scale)
+    policies = [
+        full_depth(table.exits, derived.confidence_scale),
+        *(
+            uniform_policy(name, threshold, table.exits, derived.confidence_scale)
+            for name, threshold in named_thresholds(thresholds, table.classes).items()
+        ),
+    ]
+    return Family(
+        points=tuple(measured_point(derived, policy) for policy in policies),
+        checkpoint_sha256=table.checkpoint_sha256,
+        split=table.split,
+        n=table.examples,
+        confidence_scale=derived.confidence_scale,
+    )

@@ -1,0 +1,77 @@
+"""Argument parsing whose errors are one line, and recipe settings as flags.
+
+Every field of the recipe schema is a flag (`--train.epochs 40`), documented by the field's own description and parsed
+by the schema itself, so that flags, recipe files and the Python API accept and refuse the same things.
+"""
+
+import argparse
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any, NoReturn, get_origin
+
+from pydantic.fields import FieldInfo
+
+from elfnet.errors import RequestError
+from elfnet.recipe.schema import Recipe
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with examples at the end of its help, and errors as exceptions."""
+
+    def __init__(self, verb: str, description: str, *, usage: str, example: str) -> None:
+        super().__init__(
+            prog=f"elfnet {verb}",
+            # Written out: with a flag for every recipe field, argparse's own would fill the screen.
+            usage=f"elfnet {verb} {usage}",
+            description=description,
+            epilog=f"example: {example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        raise RequestError(f"{message}; see '{self.prog} --help'")
+
+    def parse_strictly(self, words: Sequence[str]) -> argparse.Namespace:
+        """Parse; an unknown flag is refused with the nearest that exists."""
+        found, unknown = self.parse_known_args(words)
+        if unknown:
+            flag = unknown[0].partition("=")[0]
+            known = [option for action in self._actions for option in action.option_strings]
+            near = get_close_matches(flag, known, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}?" if near else f"see '{self.prog} --help'"
+            raise RequestError(f"unknown argument {flag!r}; {hint}")
+        return found
+
+    def add_json_flag(self) -> None:
+        self.add_argument("--json", action="store_true", help="print results as JSON")
+
+    def add_device_flag(self) -> None:
+        self.add_argument("--device", default="auto", help="auto, cpu, cuda, mps (default: auto)")
+
+
+def add_recipe_flags(parser: argparse.ArgumentParser) -> None:
+    """One flag a recipe field, grouped by section. Defaults are the recipe's, so none are given here."""
+    for section, field in Recipe.model_fields.items():
+        kind = field.annotation
+        assert kind is not None
+        group = parser.add_argument_group(f"{section}: {(kind.__doc__ or '').splitlines()[0]}")
+        fields: dict[str, FieldInfo] = getattr(kind, "model_fields")  # noqa: B009 (unknown to mypy on a type)
+        for name, info in fields.items():
+            # argparse expands % in help texts.
+            text = (info.description or "").replace("%", "%%")
+            group.add_argument(f"--{section}.{name}", dest=f"{section}.{name}", metavar="VALUE", help=text)
+
+
+def recipe_overrides(found: argparse.Namespace) -> dict[str, Any]:
+    """The recipe flags that were given, by dotted name; lists are written with commas."""
+    overrides: dict[str, Any] = {}
+    for dotted, text in vars(found).items():
+        section, _, name = dotted.partition(".")
+        if not name or text is None:
+            continue
+        kind = Recipe.model_fields[section].annotation
+        field: FieldInfo = getattr(kind, "model_fields")[name]  # noqa: B009
+        is_list = get_origin(field.annotation) is tuple
+        overrides[dotted] = tuple(part for part in text.split(",") if part) if is_list else text
+    return overrides

@@ -1,0 +1,116 @@
+"""elfnet evaluate"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from elfnet.cli.arguments import Parser
+from elfnet.cli.show import console, exits_table, percent, points_table, print_json
+
+
+def parser() -> Parser:
+    parser = Parser(
+        "evaluate",
+        "Accuracy by class-frequency group against cost, from one pass over a split (kept and reused).\n"
+        "Without --threshold: the operating points of the run's policy.json, or full depth if it has none.",
+        usage="RUN [--split SPLIT] [--threshold S ...] [--against RUN] [--json]",
+        example="elfnet evaluate runs/elf --threshold 0.7 --threshold 0.9 --per-class",
+    )
+    parser.add_argument("run", help="a run directory")
+    parser.add_argument("--split", default="test", help="test, calibration or train (default: test)")
+    parser.add_argument("--checkpoint", default="last", choices=("last", "best"), help="which weights (default: last)")
+    parser.add_argument(
+        "--threshold", action="append", metavar="S", help="s of eq. 5: a number or a multiple of 1/C; may be repeated"
+    )
+    parser.add_argument("--scale", type=float, help="multiply logits by this before eq. 5 (default: the recipe's)")
+    parser.add_argument("--per-class", action="store_true", help="also the accuracy of each class")
+    parser.add_argument("--against", metavar="RUN", help="compare with this run at full depth, by a paired bootstrap")
+    parser.add_argument("--again", action="store_true", help="run the network even if the table is there")
+    parser.add_json_flag()
+    parser.add_device_flag()
+    return parser
+
+
+def run(words: Sequence[str]) -> int:
+    asked = parser().parse_strictly(words)
+
+    from elfnet.checkpoint.run_directory import open_run
+    from elfnet.evaluate.run_table import evaluate_run
+    from elfnet.train.machine import choose_device
+
+    device = choose_device(asked.device)
+    directory = open_run(asked.run)
+    table = evaluate_run(directory, asked.split, checkpoint=asked.checkpoint, device=device, again=asked.again)
+    if asked.against:
+        other = evaluate_run(open_run(asked.against), asked.split, checkpoint=asked.checkpoint, device=device)
+        return _compare(asked.run, table, asked.against, other, as_json=asked.json)
+
+    from elfnet.calibrate.family import Family
+    from elfnet.calibrate.run_family import results_on
+
+    if asked.threshold or asked.scale or not directory.policy_file.is_file() or asked.checkpoint != "last":
+        family = _fixed_family(table, asked.threshold or [], asked.scale)
+    else:
+        family = Family.open(directory.policy_file, checkpoint_sha256=table.checkpoint_sha256)
+    results = results_on(table, family)
+    if asked.json:
+        print_json(results)
+        return 0
+    screen = console()
+    screen.print(points_table(results))
+    if len(results["exits"]) > 1:
+        screen.print(exits_table(results))
+    if asked.per_class:
+        screen.print(_per_class(table, results))
+    return 0
+
+
+def _fixed_family(table: Any, thresholds: list[str], scale: float | None) -> Any:
+    """Operating points as asked for on the command line: nothing is chosen, so any split may be used."""
+    from elfnet.calibrate.fixed_points import fixed_points
+
+    return fixed_points(table, thresholds, confidence_scale=scale)
+
+
+def _per_class(table: Any, results: dict[str, Any]) -> Any:
+    from rich.markup import escape
+    from rich.table import Table
+
+    shown = Table(title="By class, most frequent first", caption="accuracy in %")
+    shown.add_column("class")
+    shown.add_column("training images", justify="right")
+    for name in results["points"]:
+        shown.add_column(escape(name), justify="right")
+    for label in (-table.class_counts_C).argsort(kind="stable"):
+        cells = (percent(point["accuracy_by_class"][label]) for point in results["points"].values())
+        shown.add_row(escape(table.class_names[label]), f"{table.class_counts_C[label]:,}", *cells)
+    return shown
+
+
+def _compare(first_name: str, first: Any, second_name: str, second: Any, *, as_json: bool) -> int:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from elfnet.evaluate.bootstrap import paired_bootstrap
+    from elfnet.evaluate.replay import replay
+    from elfnet.exits.policy import full_depth
+
+    # The bootstrap gives second minus first; the run named first on the command line is the one of interest.
+    sides = [(table, replay(table, full_depth(table.exits, table.confidence_scale))) for table in (second, first)]
+    comparison = paired_bootstrap(sides[0], sides[1])
+    if as_json:
+        print_json({"run": first_name, "against": second_name, **comparison.to_dict()})
+        return 0
+    shown = Table(
+        title=f"{escape(first_name)} minus {escape(second_name)}, full depth, {comparison.n:,} {first.split} images",
+        caption=f"points of accuracy; 95 % interval of a paired bootstrap, {comparison.resamples:,} resamples",
+    )
+    for name in ("", "difference", "from", "to", "n"):
+        shown.add_column(name, justify="right" if name else "left")
+    for name, difference in comparison.differences.items():
+        if difference is None:
+            shown.add_row(name, *["–"] * 4)
+        else:
+            figures = (f"{100 * value:+.1f}" for value in (difference.estimate, difference.low, difference.high))
+            shown.add_row(name, *figures, f"{difference.n:,}")
+    console().print(shown)
+    return 0

@@ -1,0 +1,94 @@
+"""`elfnet VERB ...`: finds the verb, and turns failures into one line and an exit code.
+
+0: done. 1: the work failed. 2: the request was wrong. 130: interrupted.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from types import FrameType
+
+from elfnet.errors import ElfnetError
+from elfnet.registry import unknown_name
+from elfnet.version import __version__
+
+VERBS = {
+    "train": "train a recipe, evaluate it, calibrate it, write its report",
+    "evaluate": "accuracy of a run, at any threshold, or against another run",
+    "calibrate": "search thresholds on the calibration split: the family of operating points",
+    "report": "one HTML file about one or several runs",
+    "data": "list, prepare and describe data sets",
+    "recipes": "list and show recipes",
+}
+
+# Packages of the extra `train`: what is missing when the base package alone is installed.
+TRAIN_EXTRA = {"torch", "lightning_fabric", "sklearn", "matplotlib"}
+
+USAGE = """usage: elfnet VERB [options]
+
+Early-exit networks for long-tailed classification.
+
+{verbs}
+
+'elfnet VERB --help' tells more. --debug shows the traceback of a failure. --version prints {version}.
+Start with: elfnet train"""
+
+
+def usage() -> str:
+    verbs = "\n".join(f"  {name:<10} {what}" for name, what in VERBS.items())
+    return USAGE.format(verbs=verbs, version=__version__)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point of the command; returns the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    try:
+        return _dispatch(words)
+    except ElfnetError as error:
+        if debug:
+            raise
+        return _fail(str(error), error.exit_code)
+    except ModuleNotFoundError as error:
+        if debug or error.name not in TRAIN_EXTRA:
+            raise
+        return _fail(f"this verb needs {error.name}: pip install 'elfnet[train]'", 1)
+    except KeyboardInterrupt:
+        return _fail("interrupted; what was finished is kept, and 'elfnet train --resume' goes on with a run", 130)
+    except BrokenPipeError:
+        # Whoever read our output has enough of it; nothing more can be said there.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        sys.stdout.write(usage() + "\n")
+        return 0
+    if words[0] == "--version":
+        sys.stdout.write(f"elfnet {__version__}\n")
+        return 0
+    verb, *rest = words
+    if verb not in VERBS:
+        raise unknown_name("verb", verb, list(VERBS))
+    signal.signal(signal.SIGTERM, _interrupt)
+    code: int = import_module(f"elfnet.cli.{verb}").run(rest)
+    return code
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    """A polite kill is an interruption: files are closed, and the line above is printed."""
+    raise KeyboardInterrupt
+
+
+def _fail(message: str, code: int) -> int:
+    # One line, whatever a library put into the message.
+    sys.stderr.write(f"elfnet: {' '.join(message.split())}\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

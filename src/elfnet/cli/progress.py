@@ -1,0 +1,81 @@
+"""Watching a run: a progress bar on a terminal, one plain line an epoch in a pipe. Both go to standard error."""
+
+import sys
+import time
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from elfnet.cli.show import percent, shares
+from elfnet.recipe.schema import Recipe
+
+
+def epoch_line(record: dict[str, Any], epochs: int) -> str:
+    """What is worth a look after every epoch."""
+    parts = [f"epoch {record['epoch'] + 1}/{epochs}", f"loss {record['loss']:.3f}"]
+    if record["calibration_balanced_accuracy"] is not None:
+        parts.append(f"calibration accuracy {percent(record['calibration_balanced_accuracy'])} %")
+    if len(record["exit_share"]) > 1:
+        parts.append(f"leave at {shares(record['exit_share'])} %")
+    if record["weights"] != "none":
+        parts.append(f"{record['weights']} weights")
+    parts.append(f"{record['seconds']:.1f} s")
+    return "  ".join(parts)
+
+
+class Watch:
+    """An observer of a training run, for `with`."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, highlight=False)
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=self._console,
+            disable=not sys.stderr.isatty(),
+        )
+        self._epochs = 0
+        self._bar = self._progress.add_task("training", total=None)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def say(self, line: str) -> None:
+        if self._progress.disable:
+            sys.stderr.write(line + "\n")
+            sys.stderr.flush()
+        else:
+            self._progress.console.print(line, markup=False)
+
+    def started(self, recipe: Recipe, info: dict[str, Any], epochs_done: int) -> None:
+        self._epochs = recipe.train.epochs
+        machine, data = info["machine"], info["data"]
+        how = [machine["device"], machine["precision"], f"{machine['threads']} threads"]
+        how += ["compiled"] if machine["compile"] else []
+        self.say(
+            f"{recipe.model.backbone} on {data['train']:,} images of {len(data['class_names'])} classes "
+            f"({max(data['class_counts'])} to {min(data['class_counts'])} a class); {', '.join(how)}"
+        )
+        if epochs_done:
+            self.say(f"going on after epoch {epochs_done}/{self._epochs}")
+        self._progress.update(self._bar, total=self._epochs, completed=epochs_done)
+        self._began = time.monotonic()
+
+    def step(self, step: int, steps: int) -> None:
+        if not self._progress.disable:
+            done = int(self._progress.tasks[0].completed)
+            self._progress.update(self._bar, description=f"epoch {min(done + 1, self._epochs)}, step {step}/{steps}")
+
+    def epoch(self, record: dict[str, Any]) -> None:
+        self._progress.update(self._bar, completed=record["epoch"] + 1)
+        self.say(epoch_line(record, self._epochs))

@@ -1,0 +1,47 @@
+"""elfnet recipes ls | show"""
+
+from collections.abc import Sequence
+
+from elfnet.cli.arguments import Parser, add_recipe_flags, recipe_overrides
+from elfnet.cli.show import console, print_json
+from elfnet.recipe.load import load_recipe, recipe_names, recipe_summary, recipe_text
+
+
+def parser() -> Parser:
+    parser = Parser(
+        "recipes",
+        "List the recipes by name, or show every setting of one.",
+        usage="ls | show RECIPE [--SECTION.FIELD VALUE ...] [--json]",
+        example="elfnet recipes show cifar10-lt/elf-ldam-drw --train.epochs 40",
+    )
+    parser.add_argument("what", choices=("ls", "show"), help="list all, or show one")
+    parser.add_argument("recipe", nargs="?", help="for show: a name from ls, or a .toml file")
+    parser.add_json_flag()
+    add_recipe_flags(parser)
+    return parser
+
+
+def run(words: Sequence[str]) -> int:
+    reader = parser()
+    asked = reader.parse_strictly(words)
+    if asked.what == "ls":
+        return _list(as_json=asked.json)
+    if asked.recipe is None:
+        reader.error("name the recipe to show")
+    recipe = load_recipe(asked.recipe, recipe_overrides(asked))
+    if asked.json:
+        print_json(recipe.model_dump(mode="json"))
+    else:
+        console().print(recipe_text(recipe), markup=False, soft_wrap=True)
+    return 0
+
+
+def _list(*, as_json: bool) -> int:
+    summaries = {name: recipe_summary(name) for name in recipe_names()}
+    if as_json:
+        print_json(summaries)
+        return 0
+    width = max(map(len, summaries))
+    for name, summary in summaries.items():
+        console().print(f"{name:<{width}}  {summary}", markup=False, soft_wrap=True)
+    return 0

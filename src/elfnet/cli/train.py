@@ -1,0 +1,76 @@
+"""elfnet train"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from elfnet.cli.arguments import Parser, add_recipe_flags, recipe_overrides
+from elfnet.cli.show import console, exits_table, points_table, print_json
+from elfnet.errors import RequestError
+from elfnet.recipe.load import DEFAULT_RECIPE, load_recipe
+from elfnet.recipe.schema import Recipe
+
+
+def parser() -> Parser:
+    parser = Parser(
+        "train",
+        "Train a recipe into a run directory, then evaluate and calibrate it and write its report.\n"
+        "A run can be stopped at any moment and gone on with by --resume.",
+        usage="[RECIPE] [--out DIR] [--resume | --overwrite] [--SECTION.FIELD VALUE ...] [--json]",
+        example="elfnet train cifar10-lt/elf-ldam-drw --data.ratio 50 --train.epochs 40 --out runs/elf",
+    )
+    parser.add_argument(
+        "recipe", nargs="?", help=f"a name from 'elfnet recipes ls', or a .toml file (default: {DEFAULT_RECIPE})"
+    )
+    parser.add_argument("--out", type=Path, help="run directory (default: runs/ and the recipe's name)")
+    parser.add_argument("--resume", action="store_true", help="go on with the run in --out, with the recipe it has")
+    parser.add_argument("--overwrite", action="store_true", help="replace the run in --out")
+    parser.add_argument("--no-report", action="store_true", help="train only")
+    parser.add_json_flag()
+    add_recipe_flags(parser)
+    return parser
+
+
+def run(words: Sequence[str]) -> int:
+    asked = parser().parse_strictly(words)
+    overrides = recipe_overrides(asked)
+    name = asked.recipe or DEFAULT_RECIPE
+    out = asked.out or Path("runs") / Path(name).with_suffix("").as_posix().replace("/", "-")
+    recipe = _recipe_to_resume(out, asked.recipe, overrides) if asked.resume else load_recipe(name, overrides)
+
+    # Imported after the request was understood: a wrong flag should not wait for torch.
+    from elfnet.calibrate.run_family import calibrate_run, measure_run
+    from elfnet.cli.progress import Watch
+    from elfnet.train.session import train_recipe
+
+    with Watch() as watch:
+        trained = train_recipe(recipe, out, resume=asked.resume, overwrite=asked.overwrite, observer=watch)
+    if asked.no_report:
+        console().print(f"run: {out}", markup=False)
+        return 0
+    device = trained.info()["machine"]["device"]
+    results = measure_run(trained, calibrate_run(trained, device=device), device=device)
+
+    from elfnet.report.write import write_report
+
+    report = write_report([trained])
+    if asked.json:
+        print_json({"run": str(out), "report": str(report), **results})
+        return 0
+    screen = console()
+    screen.print(points_table(results))
+    if len(results["exits"]) > 1:
+        screen.print(exits_table(results))
+    screen.print(f"run: {out}\nreport: {report}", markup=False)
+    return 0
+
+
+def _recipe_to_resume(out: Path, name: str | None, overrides: dict[str, object]) -> Recipe:
+    """The run's own recipe; if a recipe or settings are given with --resume, they must agree with it."""
+    from elfnet.checkpoint.run_directory import RunDirectory
+
+    there = RunDirectory(out)
+    if not there.exists():
+        raise RequestError(f"there is no run in {out} to resume; leave --resume out to start one")
+    if name is None and not overrides:
+        return there.recipe()
+    return load_recipe(name or str(there.recipe_file), overrides)

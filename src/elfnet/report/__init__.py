@@ -1,0 +1,1 @@
+"""The report: one self-contained HTML page about finished runs, made from their files only."""

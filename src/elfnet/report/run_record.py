@@ -1,0 +1,171 @@
+"""Everything the report says about one run, read from its directory and checked to belong together."""
+
+# Shapes: C classes
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elfnet.calibrate.family import Family
+from elfnet.checkpoint.run_directory import RunDirectory, open_run
+from elfnet.data.groups import GROUP_NAMES, FrequencyGroups
+from elfnet.errors import RequestError, WorkError
+from elfnet.evaluate.accuracy import Metrics
+from elfnet.evaluate.exit_table import ExitTable
+from elfnet.recipe.schema import Recipe
+from elfnet.report.epoch_log import EpochRecord, read_epochs
+from elfnet.report.method_name import method_name
+from elfnet.report.stored_results import StoredResults, read_results
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RunRecord:
+    """One finished run.
+
+    Attributes:
+        name: what the page calls it; the directory's name.
+        info: run.json.
+        epochs: log.jsonl.
+        family: the operating points, fitted on the calibration split.
+        results: what they gave on the test split.
+        table: the test split's exit table; None where the file is gone, and with it the comparisons.
+        class_names, class_counts_C: of the training split.
+    """
+
+    name: str
+    recipe: Recipe
+    info: dict[str, Any]
+    epochs: tuple[EpochRecord, ...]
+    family: Family
+    results: StoredResults
+    table: ExitTable | None
+    class_names: tuple[str, ...]
+    class_counts_C: NDArray[np.int64]
+
+    @property
+    def exits(self) -> int:
+        return len(self.family.confidence_scale)
+
+    @property
+    def plain(self) -> bool:
+        """Whether this is a network without early exits: one point instead of a curve."""
+        return self.exits == 1
+
+    @property
+    def method(self) -> str:
+        return method_name(self.recipe)
+
+    @property
+    def groups(self) -> FrequencyGroups:
+        return FrequencyGroups(many_above=self.recipe.data.many_above, few_below=self.recipe.data.few_below)
+
+    @property
+    def group_of_class_C(self) -> NDArray[np.int64]:
+        return self.groups.of_classes(self.class_counts_C)
+
+    @property
+    def tail_group(self) -> str | None:
+        """The rarest group with test examples; None where all examples are of one group."""
+        sizes = self.at("full").n_by_group
+        present = [name for name in GROUP_NAMES if sizes[name]]
+        return present[-1] if len(present) > 1 else None
+
+    @property
+    def measured_on(self) -> str:
+        """The split and n for captions."""
+        return f"{self.results.split} split, n = {self.results.n:,}"
+
+    def at(self, point: str) -> Metrics:
+        return self.results.points[point]
+
+    def point_label(self, name: str) -> str:
+        """A point with the candidate it was chosen from: "economic (s=0.8)"."""
+        same_as = self.family.point(name).same_as
+        return name if same_as is None else f"{name} ({same_as})"
+
+
+def read_run(run: RunDirectory | str | Path, name: str | None = None) -> RunRecord:
+    """Read a run's files.
+
+    Raises:
+        RequestError: the run has not been calibrated.
+        WorkError: its files are damaged or not of one checkpoint.
+    """
+    directory = open_run(run.root if isinstance(run, RunDirectory) else run)
+    for file in (directory.policy_file, directory.metrics_file):
+        if not file.is_file():
+            raise RequestError(
+                f"{directory.root} has no {file.name} to report on; run 'elfnet calibrate {directory.root}' first"
+            )
+    family = Family.open(directory.policy_file)
+    results = read_results(directory.metrics_file)
+    _require_one_measurement(directory, family, results)
+    info = directory.info()
+    class_names, class_counts_C = _classes(directory, info, results)
+    return RunRecord(
+        name=name or directory.root.resolve().name,
+        recipe=directory.recipe(),
+        info=info,
+        epochs=read_epochs(directory),
+        family=family,
+        results=results,
+        table=_table(directory, results),
+        class_names=class_names,
+        class_counts_C=class_counts_C,
+    )
+
+
+def read_runs(runs: Sequence[RunDirectory | str | Path]) -> tuple[RunRecord, ...]:
+    """Several runs under names that tell them apart."""
+    if not runs:
+        raise RequestError("a report needs at least one run directory; name one, such as runs/first")
+    roots = [Path(run.root if isinstance(run, RunDirectory) else run).resolve() for run in runs]
+    for position, root in enumerate(roots):
+        if root in roots[:position]:
+            raise RequestError(f"run {runs[position]} is given twice; name each run once")
+    names = [root.name for root in roots]
+    if len(set(names)) < len(names):
+        # Directories of one name: as much of the path as it takes to tell them apart.
+        shared = Path(os.path.commonpath(roots))
+        names = [root.relative_to(shared).as_posix() for root in roots]
+    return tuple(read_run(run, name) for run, name in zip(runs, names, strict=True))
+
+
+def _require_one_measurement(directory: RunDirectory, family: Family, results: StoredResults) -> None:
+    """metrics.json must have been measured at policy.json's thresholds with the same checkpoint."""
+    fitted = {point.name: point.policy.thresholds for point in family.points}
+    chosen = {"full", "accurate", "economic"} <= set(fitted)
+    if results.checkpoint_sha256 != family.checkpoint_sha256 or results.thresholds != fitted or not chosen:
+        raise WorkError(
+            f"{directory.metrics_file} was not measured with the operating points of {directory.policy_file.name}; "
+            f"run 'elfnet calibrate {directory.root}' again"
+        )
+
+
+def _classes(
+    directory: RunDirectory, info: dict[str, Any], results: StoredResults
+) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    try:
+        names = tuple(str(name) for name in info["data"]["class_names"])
+        counts_C = np.array(info["data"]["class_counts"], dtype=np.int64)
+        if not len(names) == len(counts_C) == len(results.points["full"].accuracy_by_class):
+            raise ValueError("the numbers of class names, counts and results differ")
+    except (KeyError, TypeError, ValueError) as error:
+        raise WorkError(
+            f"{directory.info_file} is damaged ({error}); restore it from a copy, or train again"
+        ) from error
+    return names, counts_C
+
+
+def _table(directory: RunDirectory, results: StoredResults) -> ExitTable | None:
+    file = directory.table(results.split)
+    if not file.is_file():
+        return None
+    table = ExitTable.open(file)
+    table.require_checkpoint(results.checkpoint_sha256)
+    return table

@@ -1,0 +1,48 @@
+"""What holds for every test: one torch thread, and nothing left behind.
+
+A test that leaves a thread, a child process, an environment variable or another default dtype behind makes a later one
+fail for no visible reason; here the culprit fails itself.
+"""
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+# Before torch is imported: compiling in this process instead of in a pool of workers that outlives the test.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
+import pytest
+import torch
+
+# Set by pytest itself, or by libraries once when they are first imported or first compile something.
+NOT_OURS = ("PYTEST_", "KMP_", "TORCHINDUCTOR_", "TRITON_")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_torch_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(NOT_OURS)}
+
+
+def _children() -> set[int]:
+    """Ids of the child processes of every thread of this process; empty where the system does not tell."""
+    lists = Path("/proc/self/task").glob("*/children")
+    return {int(child) for children in lists for child in children.read_text().split()}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_behind() -> Iterator[None]:
+    threads, children = set(threading.enumerate()), _children()
+    environment, dtype = _environment(), torch.get_default_dtype()
+    yield
+    left = [thread.name for thread in set(threading.enumerate()) - threads]
+    assert not left, f"threads left running: {left}"
+    assert not _children() - children, f"child processes left running: {_children() - children}"
+    now = _environment()
+    changed = sorted(name for name in environment | now if environment.get(name) != now.get(name))
+    assert not changed, f"environment variables changed: {changed}"
+    assert torch.get_default_dtype() == dtype, "the default dtype of torch was changed"

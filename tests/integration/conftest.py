@@ -1,0 +1,54 @@
+"""A run that takes seconds: a hundred digits, ResNet-8, five epochs with the re-weighting switch at the fourth."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elfnet.checkpoint.run_directory import RunDirectory
+from elfnet.recipe.load import load_recipe
+from elfnet.recipe.schema import Recipe
+from elfnet.train.session import train_recipe
+
+TINY = {
+    "data.largest": 24,
+    "data.ratio": 4,
+    "data.calibration_per_class": 6,
+    "data.test_per_class": 6,
+    "model.backbone": "resnet8",
+    "model.head_filters": 8,
+    "train.epochs": 5,
+    "train.batch_size": 48,
+    "train.compile": "off",
+    "train.threads": 1,
+}
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Callable[..., Recipe]:
+    """A tiny recipe of a method, with overrides (dots written as double underscores)."""
+
+    def build(method: str = "elf-ce-drw", **overrides: Any) -> Recipe:
+        dotted = {name.replace("__", "."): value for name, value in overrides.items()}
+        return load_recipe(f"digits/{method}", {**TINY, **dotted})
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def trained(tiny: Callable[..., Recipe], tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """One finished tiny run; do not write into it."""
+    return train_recipe(tiny(), tmp_path_factory.mktemp("runs") / "trained")
+
+
+@pytest.fixture
+def copy_of(tmp_path: Path) -> Callable[[RunDirectory], RunDirectory]:
+    """A copy of a run that a test may damage."""
+    import shutil
+
+    def copy(run: RunDirectory) -> RunDirectory:
+        shutil.copytree(run.root, tmp_path / "copy")
+        return RunDirectory(tmp_path / "copy")
+
+    return copy

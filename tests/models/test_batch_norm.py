@@ -1,0 +1,66 @@
+"""Batch norm that one value a channel cannot break."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from elfnet.models.batch_norm import BatchNorm2d, reset_statistics
+
+
+def _pair() -> tuple[BatchNorm2d, nn.BatchNorm2d]:
+    """Ours and torch's with the same made-up parameters and statistics."""
+    generator = torch.Generator().manual_seed(1)
+    ours, theirs = BatchNorm2d(3), nn.BatchNorm2d(3)
+    for name in ("weight", "bias", "running_mean", "running_var"):
+        value = torch.rand(3, generator=generator) + 0.5
+        for module in (ours, theirs):
+            getattr(module, name).data.copy_(value)
+    return ours, theirs
+
+
+def _images(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(2))
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("shape", [(4, 3, 5, 5), (1, 3, 2, 1), (2, 3, 1, 1)])
+def test_equals_torchs(shape: tuple[int, ...], training: bool) -> None:
+    ours, theirs = _pair()
+    ours.train(training)
+    theirs.train(training)
+    assert torch.equal(ours(_images(*shape)), theirs(_images(*shape)))
+    for name, buffer in theirs.named_buffers():
+        assert torch.equal(ours.get_buffer(name), buffer), name
+
+
+def test_one_value_a_channel_is_normalised_by_what_is_known() -> None:
+    ours, theirs = _pair()
+    images = _images(1, 3, 1, 1).requires_grad_()
+    before = {name: buffer.clone() for name, buffer in ours.named_buffers()}
+    output = ours.train()(images)
+    assert torch.allclose(output, theirs.eval()(images))
+    assert all(torch.equal(buffer, before[name]) for name, buffer in ours.named_buffers())
+    output.square().sum().backward()
+    for gradient in (images.grad, ours.weight.grad, ours.bias.grad):
+        assert gradient is not None
+        assert gradient.abs().min() > 0
+
+
+def test_torchs_own_would_raise() -> None:
+    """The reason this class exists: when torch accepts one value, it can go."""
+    with pytest.raises(ValueError, match="more than 1 value"):
+        nn.BatchNorm2d(3).train()(_images(1, 3, 1, 1))
+
+
+def test_after_a_reset_the_coming_batches_are_averaged_equally() -> None:
+    ours, _ = _pair()
+    network = nn.Sequential(ours)
+    reset_statistics(network)
+    assert int(ours.num_batches_tracked or 0) == 0
+    batches = _images(5, 4, 3, 2, 2) * 3 + 1
+    for batch in batches:
+        network.train()(batch)
+    mean_K = batches.mean(dim=(1, 3, 4)).mean(dim=0)
+    variance_K = torch.stack([batch.var(dim=(0, 2, 3), unbiased=True) for batch in batches]).mean(dim=0)
+    assert torch.allclose(ours.get_buffer("running_mean"), mean_K, atol=1e-5)
+    assert torch.allclose(ours.get_buffer("running_var"), variance_K, atol=1e-5)
