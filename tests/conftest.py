@@ -22,6 +22,8 @@ NOT_OURS = ("PYTEST_", "KMP_", "TORCHINDUCTOR_", "TRITON_")
 @pytest.fixture(scope="session", autouse=True)
 def _one_torch_thread() -> None:
     torch.set_num_threads(1)
+    # torch gives a warning once a process; as an error it would then hit whichever test happens to come first.
+    torch.set_warn_always(True)
 
 
 def _environment() -> dict[str, str]:

@@ -18,11 +18,12 @@ from elfnet.errors import WorkError
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to; on success it replaces `path`, on any failure it is removed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    os.close(descriptor)
-    temporary = Path(name)
+    temporary: Path | None = None
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        os.close(descriptor)
+        temporary = Path(name)
         yield temporary
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
@@ -36,7 +37,8 @@ def replacing(path: Path) -> Iterator[Path]:
             f"cannot write {path}: {error.strerror or error}; the previous file, if any, is intact"
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
 
 
 def write_bytes(path: Path, content: bytes) -> None:

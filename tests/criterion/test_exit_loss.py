@@ -29,6 +29,7 @@ def test_sums_the_exits_visited(base: BaseLoss) -> None:
     logits_EBC, target_B = _example()
     visits = [1, 2, 3, 3, 1, 2, 3]
     visited_EB = torch.tensor([[e < n for n in visits] for e in range(3)])
+    logits_EBC = logits_EBC.detach()
     elf_B = elf_per_sample(base, logits_EBC, target_B, visited_EB)
     for b, n in enumerate(visits):
         expected = sum(float(base(logits_EBC[e, b], target_B[b])) for e in range(n))

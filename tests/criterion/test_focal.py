@@ -32,7 +32,7 @@ def test_equals_a_naive_loop_with_its_gradient(gamma: float) -> None:
             logits, y = logits_EBC[e, b].detach().tolist(), int(target_EB[e, b])
             total = sum(math.exp(one) for one in logits)
             p = [math.exp(one) / total for one in logits]
-            assert float(loss_EB[e, b]) == pytest.approx(-((1 - p[y]) ** gamma) * math.log(p[y]), abs=5e-6)
+            assert float(loss_EB[e, b].detach()) == pytest.approx(-((1 - p[y]) ** gamma) * math.log(p[y]), abs=5e-6)
             # d/dp of the loss, then dp[y]/dlogit[j] = p[y] (1[j = y] - p[j]).
             slope = gamma * (1 - p[y]) ** (gamma - 1) * math.log(p[y]) - (1 - p[y]) ** gamma / p[y]
             expected = [slope * p[y] * ((j == y) - p[j]) for j in range(4)]
@@ -61,7 +61,7 @@ def test_certain_examples_have_a_finite_gradient(gamma: float, margin: float) ->
     loss_B = Focal(gamma=gamma)(logits_BC, torch.tensor([0, 0]))
     assert loss_B.isfinite().all()
     assert float(loss_B[0].detach()) == pytest.approx(0.0, abs=0.01)
-    assert float(loss_B[1].detach()) == pytest.approx(margin, rel=0.01)
+    assert float(loss_B[1].detach()) == pytest.approx(margin, rel=0.02)
     gradient_BC = _gradient(loss_B, logits_BC)
     assert gradient_BC.isfinite().all()
     assert gradient_BC.abs().max() < 2

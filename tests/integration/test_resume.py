@@ -103,7 +103,7 @@ def test_resuming_with_another_recipe_is_refused(trained: RunDirectory, tiny: Ca
 
 
 def test_resuming_nothing_is_refused(tiny: Callable[..., Recipe], tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="no run in .* to resume"):
+    with pytest.raises(RequestError, match=r"no run in .* to resume"):
         train_recipe(tiny(), tmp_path / "nothing", resume=True)
 
 

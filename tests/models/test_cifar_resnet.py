@@ -60,4 +60,4 @@ def test_convolutions_start_with_he_variance() -> None:
     torch.manual_seed(0)
     convolution = nn.Conv2d(64, 64, 3)
     initialise_convolutions(nn.Sequential(convolution))
-    assert float(convolution.weight.var()) == pytest.approx(2 / (64 * 9), rel=0.05)
+    assert float(convolution.weight.detach().var()) == pytest.approx(2 / (64 * 9), rel=0.05)

@@ -22,6 +22,7 @@ from elfnet.errors import WorkError
 
 FORMAT_VERSION = 1
 HEADER = "elfnet"
+HEADER_KEYS = {"format", "network", "epochs_done", "progress", "sha256"}
 
 
 def tensors_sha256(tensors: Mapping[str, Tensor]) -> str:
@@ -32,6 +33,12 @@ def tensors_sha256(tensors: Mapping[str, Tensor]) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def header_sha256(header: Mapping[str, Any]) -> str:
+    """A hash over everything else in the header: an altered number of epochs is as bad as an altered weight."""
+    hashed = {key: value for key, value in header.items() if key != "header_sha256"}
+    return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,7 @@ def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
         "progress": dict(checkpoint.progress),
         "sha256": tensors_sha256(tensors),
     }
+    header["header_sha256"] = header_sha256(header)
 
     def write(temporary: Path) -> None:
         try:
@@ -98,7 +106,11 @@ def load_checkpoint(path: Path, *, network: str | None = None, device: str = "cp
             f"checkpoint {path} has format version {header['format']}, this elfnet reads {FORMAT_VERSION}; "
             "use the version of elfnet that wrote it"
         )
-    if tensors_sha256(tensors) != header["sha256"]:
+    # Files of the first days have no hash of the header; they are still read.
+    if header.keys() - {"header_sha256"} != HEADER_KEYS:
+        raise WorkError(f"checkpoint {path} is damaged (its header is not as written); {way_out}")
+    expected = (tensors_sha256(tensors), header_sha256(header))
+    if (header["sha256"], header.get("header_sha256", expected[1])) != expected:
         raise WorkError(f"checkpoint {path} was altered (its hash does not match); {way_out}")
     if network is not None and header["network"] != network:
         raise WorkError(f"checkpoint {path} is for another network ({header['network']}, not {network})")

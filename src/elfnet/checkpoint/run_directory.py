@@ -67,10 +67,14 @@ class RunDirectory:
         return read_json(self.info_file)
 
     def log(self) -> list[dict[str, Any]]:
-        """One record an epoch."""
-        if not self.log_file.is_file():
-            return []
-        return [json.loads(line) for line in self.log_file.read_text().splitlines() if line]
+        """One record an epoch, up to a line that a kill may have cut short."""
+        records: list[dict[str, Any]] = []
+        for line in self.log_file.read_text().splitlines() if self.log_file.is_file() else []:
+            try:
+                records.append(json.loads(line))
+            except ValueError:
+                break
+        return records
 
     def create(self, recipe: Recipe, info: dict[str, Any]) -> None:
         atomic.write_json(self.info_file, info)

@@ -1,7 +1,7 @@
 """Crop, flip and normalise a whole batch at once, on whatever device the images are.
 
-Images stay uint8 and padded in memory; a batch is cut out row by row in one gather, so an image costs a few
-microseconds. Rows of an image lie contiguous (height, width, channel), which is also what channels_last wants.
+Images stay uint8 and padded in memory, each beside its mirror image. A row of a crop is then a run of bytes that starts
+somewhere, so a batch is one selection of rows. Rows lie (width, channel), which is also what channels_last wants.
 """
 
 # Shapes: N images, B batch, H height, W width, K channels
@@ -21,31 +21,33 @@ class CropFlipNormalise:
     """
 
     def __init__(self, images_NHWK: Tensor, *, mean_K: Tensor, std_K: Tensor, pad: int, flip: bool) -> None:
-        self.height, self.width, self.channels = images_NHWK.shape[1:]
-        self.pad, self.flip = pad, flip
-        padded = torch.nn.functional.pad(images_NHWK, (0, 0, pad, pad, pad, pad))
-        images, rows, columns, channels = padded.shape
-        # A view in which [row, x] is the run of pixels that starts at column x: overlapping windows, no copy.
-        self._windows = padded.view(images * rows, columns * channels).as_strided(
-            (images * rows, 2 * pad + 1, self.width * channels), (columns * channels, channels, 1)
-        )
-        self._rows = rows
-        self._line_H = torch.arange(self.height, device=images_NHWK.device)
-        self._scale_K = (1 / (255 * std_K)).to(images_NHWK.device, torch.float32)
-        self._shift_K = (-mean_K / std_K).to(images_NHWK.device, torch.float32)
+        images, self.height, self.width, self.channels = images_NHWK.shape
+        device = images_NHWK.device
+        self._pad, self._flip, self._images = pad, flip, images
+        padded = torch.nn.functional.pad(images_NHWK, (0, 0, pad, pad, pad, pad)).contiguous()
+        if flip:
+            padded = torch.cat([padded, padded.flip(2)])
+        self._columns = self.width + 2 * pad
+        self._rows = self.height + 2 * pad
+        # Every run of bytes as long as a row, by where it starts: overlapping views of the padded images, no copy.
+        run = self.width * self.channels
+        self._runs = padded.view(-1).as_strided((padded.numel() - run + 1, run), (1, 1))
+        self._line_H = torch.arange(self.height, device=device) * (self._columns * self.channels)
+        # One factor and one offset for each byte of a row.
+        self._scale = (1 / (255 * std_K)).to(device, torch.float32).repeat(self.width)
+        self._shift = (-mean_K / std_K).to(device, torch.float32).repeat(self.width)
 
     def __call__(self, chosen_B: Tensor, generator: torch.Generator) -> Tensor:
         """Float32 batch (B, K, H, W) in channels_last memory; random numbers come from `generator` (on the CPU)."""
-        batch, device = len(chosen_B), chosen_B.device
+        batch = len(chosen_B)
         # One draw for all random numbers, made on the CPU so that every device sees the same ones.
-        random_3B = torch.randint(2**30, (3, batch), generator=generator).to(device, non_blocking=True)
-        top_B, left_B = random_3B[0] % (2 * self.pad + 1), random_3B[1] % (2 * self.pad + 1)
-        row_BH = (chosen_B * self._rows + top_B).unsqueeze(1) + self._line_H
-        crop = self._windows[row_BH, left_B.unsqueeze(1)].view(batch, self.height, self.width, self.channels)
-        if self.flip:
-            mirrored_B = (random_3B[2] % 2).bool().view(batch, 1, 1, 1)
-            crop = torch.where(mirrored_B, crop.flip(2), crop)
-        return torch.addcmul(self._shift_K, crop.float(), self._scale_K).permute(0, 3, 1, 2)
+        random_3B = torch.randint(2**30, (3, batch), generator=generator).to(chosen_B.device, non_blocking=True)
+        top_B, left_B = random_3B[0] % (2 * self._pad + 1), random_3B[1] % (2 * self._pad + 1)
+        image_B = chosen_B + self._images * (random_3B[2] % 2) if self._flip else chosen_B
+        corner_B = ((image_B * self._rows + top_B) * self._columns + left_B) * self.channels
+        start = (corner_B.unsqueeze(1) + self._line_H).flatten()
+        pixels = self._runs.index_select(0, start).float().mul_(self._scale).add_(self._shift)
+        return pixels.view(batch, self.height, self.width, self.channels).permute(0, 3, 1, 2)
 
 
 def normalise(images_BHWK: Tensor, *, mean_K: Tensor, std_K: Tensor) -> Tensor:

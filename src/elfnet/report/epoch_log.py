@@ -4,6 +4,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Self
 
 from elfnet.checkpoint.run_directory import RunDirectory
@@ -61,7 +62,7 @@ def read_epochs(run: RunDirectory) -> tuple[EpochRecord, ...]:
 
 def reweighting_start(epochs: Sequence[EpochRecord]) -> int | None:
     """The first epoch with class weights after one without; None if they never changed."""
-    for before, now in zip(epochs, epochs[1:], strict=False):
+    for before, now in pairwise(epochs):
         if before.weights == "none" and now.weights != "none":
             return now.epoch
     return None

@@ -65,7 +65,7 @@ class RunRecord:
         return FrequencyGroups(many_above=self.recipe.data.many_above, few_below=self.recipe.data.few_below)
 
     @property
-    def group_of_class_C(self) -> NDArray[np.int64]:
+    def group_of_class(self) -> NDArray[np.int64]:
         return self.groups.of_classes(self.class_counts_C)
 
     @property
@@ -132,6 +132,7 @@ def read_runs(runs: Sequence[RunDirectory | str | Path]) -> tuple[RunRecord, ...
     if len(set(names)) < len(names):
         # Directories of one name: as much of the path as it takes to tell them apart.
         shared = Path(os.path.commonpath(roots))
+        shared = shared.parent if shared in roots else shared
         names = [root.relative_to(shared).as_posix() for root in roots]
     return tuple(read_run(run, name) for run, name in zip(runs, names, strict=True))
 

@@ -60,10 +60,7 @@ def scale_schedule(
     """
     for name, at in [("train.drw_start", drw_start), *(("train.lr_steps", at) for at in lr_steps)]:
         if not 0 <= at < reference_epochs:
-            raise RequestError(
-                f"{name}={at} is never reached in train.schedule_epochs={reference_epochs}; lower it"
-                + (", or set criterion.reweight=none" if name == "train.drw_start" else "")
-            )
+            raise RequestError(f"{name}={at} is never reached in train.schedule_epochs={reference_epochs}; lower it")
     factor = epochs / reference_epochs
 
     def whole(at: int) -> int:

@@ -1,0 +1,156 @@
+"""The time of a training step, ResNet-32, batch 128, 32x32x3.
+
+    python benchmarks/bench_training_step.py
+
+- `straightforward`: eager float32, default memory layout, the loop that anyone writes first.
+- `plain`: the same network as elfnet trains it, with everything on `auto` for a long run on this machine.
+- `mask`: ELF on top of it, examples that left are masked.
+- `drop`: ELF, examples that left are dropped, for several shares leaving at each exit. Who leaves is dictated, so that
+  shares are exact; the rule is evaluated all the same.
+"""
+
+from collections.abc import Callable
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from elfnet.criterion.cross_entropy import CrossEntropy
+from elfnet.criterion.exit_loss import loss_at_exits
+from elfnet.criterion.reduction import weighted_batch_mean
+from elfnet.exits.training_rule import TrainingRule
+from elfnet.models.build import build_network
+from elfnet.models.cost import count_cost
+from elfnet.train.epoch_statistics import EpochStatistics
+from elfnet.train.exiting_forward import ExitingForward
+from elfnet.train.machine import Machine, choose_machine
+from elfnet.train.optimiser import build_sgd
+from timing import interleaved, ratio, write_results
+
+BATCH, CLASSES, ROUNDS = 128, 10, 12
+
+# Share of examples leaving at exits 1..4: nobody early; steps to everybody at the first; and ELF(CE) on CIFAR-10-LT
+# before the first drop of the learning rate and at its end (measured over 40 epochs).
+SHARES = {
+    "nobody leaves": (0.0, 0.0, 0.0, 1.0),
+    "10 % at each": (0.1, 0.1, 0.1, 0.7),
+    "20 % at each": (0.2, 0.2, 0.2, 0.4),
+    "ELF(CE) before the drop": (0.36, 0.15, 0.13, 0.36),
+    "ELF(CE) at the end": (0.08, 0.17, 0.27, 0.48),
+    "half at the first": (0.5, 0.0, 0.0, 0.5),
+}
+
+
+class DictatedRule(TrainingRule):
+    """Evaluates the real rule, then lets a dictated number leave at each exit."""
+
+    def __init__(self, shares: tuple[float, ...]) -> None:
+        super().__init__(threshold=0.9)
+        self._numbers = [round(share * BATCH) for share in shares[:-1]]
+        self._exit = 0
+
+    def leaves(self, logits_BC: Tensor, target_B: Tensor) -> Tensor:
+        mine = super().leaves(logits_BC, target_B)
+        if logits_BC.dim() == 3:  # mask asks for all exits at once
+            return torch.zeros_like(mine)
+        number = self._numbers[self._exit]
+        self._exit = (self._exit + 1) % len(self._numbers)
+        return torch.arange(len(mine)) < number
+
+
+def straightforward(images: Tensor, target: Tensor) -> Callable[[], object]:
+    torch.manual_seed(0)
+    network = build_network("resnet32", classes=CLASSES, exits=False)
+    optimiser = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, weight_decay=2e-4)
+    images = images.contiguous()
+
+    def step() -> None:
+        loss = nn.functional.cross_entropy(network(images)[0], target)
+        optimiser.zero_grad()
+        torch.autograd.backward(loss)
+        optimiser.step()
+
+    return step
+
+
+def ours(
+    images: Tensor, target: Tensor, machine: Machine, rule: TrainingRule | None, *, exits: bool, left: str
+) -> Callable[[], object]:
+    """A step as the trainer takes it, statistics included."""
+    torch.manual_seed(0)
+    network = build_network("resnet32", classes=CLASSES, exits=exits)
+    if machine.channels_last:
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    forward = ExitingForward(network, rule, left="drop" if left == "drop" else "mask")
+    optimiser = build_sgd(network, lr=0.1, momentum=0.9, weight_decay=2e-4)
+    if machine.compile:
+        forward.compile_for(BATCH)
+    fabric = Fabric(
+        accelerator="cpu", devices=1, precision="bf16-mixed" if machine.precision == "bfloat16" else "32-true"
+    )
+    module, optimiser = fabric.setup(forward, optimiser)
+    loss, weight_B = CrossEntropy(), torch.ones(BATCH)
+    is_head_C = torch.arange(CLASSES) < CLASSES // 2
+
+    def step() -> None:
+        statistics = EpochStatistics(
+            steps=1, exits=network.exits, is_head_C=is_head_C, scale=1.0, device=torch.device("cpu")
+        )
+        optimiser.zero_grad(set_to_none=True)
+        logits_EBC, visited_EB = module(images, target)
+        loss_EB = loss_at_exits(loss, logits_EBC, target, visited_EB)
+        fabric.backward(weighted_batch_mean(loss_EB.sum(dim=0), weight_B))
+        statistics.add(logits_EBC.detach(), target, visited_EB, loss_EB.detach(), weight_B)
+        optimiser.step()
+
+    return step
+
+
+def flops_share(shares: tuple[float, ...]) -> float:
+    """Training multiply-adds of `drop` relative to the plain network, from the shares alone."""
+    cost = count_cost(build_network("resnet32", classes=CLASSES), (3, 32, 32))
+    return sum(share * relative for share, relative in zip(shares, cost.relative, strict=True))
+
+
+def main() -> None:
+    machine = choose_machine(
+        device="cpu", precision="auto", compile="auto", channels_last="auto", threads=0, work=float("inf")
+    )
+    torch.manual_seed(0)
+    images = torch.randn(BATCH, 3, 32, 32).to(memory_format=torch.channels_last)
+    target = torch.randint(CLASSES, (BATCH,))
+    rule = TrainingRule(threshold=1.0)  # nobody leaves: what mask costs does not depend on it
+    steps = {
+        "straightforward": straightforward(images, target),
+        "plain": ours(images, target, machine, None, exits=False, left="mask"),
+        "mask": ours(images, target, machine, rule, exits=True, left="mask"),
+    }
+    for name, shares in SHARES.items():
+        steps[f"drop, {name}"] = ours(images, target, machine, DictatedRule(shares), exits=True, left="drop")
+    seconds = interleaved(steps, rounds=ROUNDS, warmup=3)
+    write_results(
+        "training_step",
+        {
+            "what": f"one training step, ResNet-32, batch {BATCH}; ratios of times measured in turn, {ROUNDS} rounds",
+            "machine": machine.to_dict(),
+            "images_per_second": {
+                name: round(BATCH / sorted(times)[len(times) // 2]) for name, times in seconds.items()
+            },
+            "plain against straightforward (aim: at least 2.2)": ratio(seconds, "straightforward", "plain"),
+            "mask against plain (aim: at most 1.35)": ratio(seconds, "mask", "plain"),
+            "drop against mask, nobody leaves (aim: at most 1.05)": ratio(seconds, "drop, nobody leaves", "mask"),
+            "drop by share leaving at exits 1..4": {
+                name: {
+                    "shares": shares,
+                    "multiply-adds relative to plain": round(flops_share(shares), 3),
+                    "time relative to mask": ratio(seconds, f"drop, {name}", "mask"),
+                    "time relative to plain": ratio(seconds, f"drop, {name}", "plain"),
+                }
+                for name, shares in SHARES.items()
+            },
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""Where examples leave at each operating point, for all of them and by frequency group."""
+
+# Shapes: E exits
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from elfnet.report.figures.style import MUTED, PAPER, in_house_style, literal, look, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PANELS_A_ROW = 2
+
+
+@in_house_style
+def draw_exit_shares_at_points(
+    points: Sequence[str], shares: Mapping[str, Sequence[Sequence[float] | None]]
+) -> "Figure":
+    """A panel a group, a bar a point.
+
+    Args:
+        points: names of the operating points, first on top.
+        shares: by the name of the group, one row of E shares for each point; None where the group is empty.
+    """
+    rows = -(-len(shares) // PANELS_A_ROW)
+    figure = new_figure(0.7 + rows * (0.45 + 0.155 * len(points)))
+    panels = figure.subplots(rows, PANELS_A_ROW, sharex=True, sharey=True, squeeze=False).ravel()
+    handles = {}
+    for axes, (group, share_rows) in zip(panels, shares.items(), strict=False):
+        axes.set_title(group, loc="left")
+        axes.grid(visible=False)
+        axes.tick_params(axis="y", length=0)
+        known = [(position, row) for position, row in enumerate(share_rows) if row is not None]
+        if not known:
+            axes.text(0.5, 0.5, "no examples", transform=axes.transAxes, ha="center", va="center", color=MUTED)
+            continue
+        positions = np.array([position for position, _ in known])
+        share_PE = 100 * np.array([row for _, row in known])
+        left = np.zeros(len(known))
+        for k in range(share_PE.shape[1]):
+            handles[k] = axes.barh(
+                positions,
+                share_PE[:, k],
+                left=left,
+                height=0.8,
+                color=look(k).colour,
+                edgecolor=PAPER,
+                linewidth=0.5,
+                hatch=look(k).hatch,
+                label=f"exit {k + 1}",
+            )
+            left += share_PE[:, k]
+    for axes in panels[len(shares) :]:
+        axes.set_visible(False)
+    panels[0].set_yticks(range(len(points)), [literal(point, 20) for point in points])
+    panels[0].set_ylim(len(points) - 0.45, -0.55)
+    panels[0].set_xlim(0, 100)
+    for axes in panels[-PANELS_A_ROW:]:
+        axes.set_xlabel("leaving (%)")
+    figure.legend(handles=list(handles.values()), loc="outside upper center", ncols=min(5, len(handles)))
+    return figure

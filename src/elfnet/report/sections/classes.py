@@ -1,0 +1,67 @@
+"""The classes: how many training images each has, and how well it is recognised."""
+
+import numpy as np
+
+from elfnet.data.groups import GROUP_NAMES
+from elfnet.report import number_text as say
+from elfnet.report.figure_block import figure_block, figure_grid
+from elfnet.report.figures.class_distribution import draw_class_distribution
+from elfnet.report.html_table import Cell, Heading, html_table
+from elfnet.report.markup import Markup, element, joined
+from elfnet.report.run_record import RunRecord
+
+MOST_ROWS = 600
+"""Above this the table shows the most frequent and the rarest classes: half of this each."""
+MOST_ROWS_OPEN = 30
+
+
+def classes(record: RunRecord, key: str) -> Markup:
+    """The distribution, and the table beside it."""
+    table = _table(record)
+    if min(len(record.class_names), MOST_ROWS) > MOST_ROWS_OPEN:
+        table = element("details", element("summary", f"Table of all {len(record.class_names):,} classes"), table)
+    return joined(element("h3", "Classes"), figure_grid(_distribution(record, key), table))
+
+
+def _distribution(record: RunRecord, key: str) -> Markup:
+    counts_C = record.class_counts_C
+    return figure_block(
+        draw_class_distribution(record.class_names, counts_C, record.group_of_class.tolist()),
+        f"{key}-classes",
+        "Training images by class",
+        f"Training split, n = {int(counts_C.sum()):,}; largest : smallest = {counts_C.max() / counts_C.min():.3g}. "
+        f"Groups by training images: {record.groups.rule}.",
+    )
+
+
+def _table(record: RunRecord) -> Markup:
+    points = ("full",) if record.plain else ("full", "accurate", "economic")
+    headings = [
+        Heading("class", numeric=False),
+        Heading("training images"),
+        Heading("group", numeric=False),
+        *(Heading(name, "accuracy, %") for name in points),
+    ]
+    order = np.argsort(-record.class_counts_C, kind="stable").tolist()
+    left_out = max(0, len(order) - MOST_ROWS)
+    if left_out:
+        order = order[: MOST_ROWS // 2] + order[-MOST_ROWS // 2 :]
+    group_of_class_C = record.group_of_class
+    rows = []
+    for c in order:
+        accuracies = [record.at(name).accuracy_by_class[c] for name in points]
+        rows.append(
+            [
+                record.class_names[c],
+                Cell(say.count(int(record.class_counts_C[c])), int(record.class_counts_C[c])),
+                Cell(GROUP_NAMES[group_of_class_C[c]], int(group_of_class_C[c])),
+                *(Cell(say.percent(accuracy), accuracy) for accuracy in accuracies),
+            ]
+        )
+    omission = (
+        f" {left_out:,} classes between the most frequent and the rarest are left out; metrics.json has all."
+        if left_out
+        else ""
+    )
+    caption = f"Accuracy by class, most frequent first. {record.measured_on}. A dash: no examples.{omission}"
+    return html_table(caption, headings, rows, sortable=True)

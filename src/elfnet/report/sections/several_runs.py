@@ -1,0 +1,142 @@
+"""Several runs side by side: one table, one curve each, and whether the differences are more than chance."""
+
+from collections.abc import Sequence
+
+from elfnet.data.groups import GROUP_NAMES
+from elfnet.errors import RequestError
+from elfnet.evaluate.bootstrap import Difference
+from elfnet.report import number_text as say
+from elfnet.report.comparison import compare_at_full_depth
+from elfnet.report.figure_block import figure_block, figure_grid
+from elfnet.report.figures.accuracy_cost_curve import CurveLine, draw_accuracy_cost_curve
+from elfnet.report.figures.style import look
+from elfnet.report.html_table import Cell, Heading, html_table
+from elfnet.report.markup import Markup, element, joined
+from elfnet.report.run_record import RunRecord
+from elfnet.report.sections.operating_points import COST_UNIT
+from elfnet.report.sections.trade_off import accuracy_of, operating_marks
+
+
+def several_runs(records: Sequence[RunRecord]) -> Markup:
+    return element(
+        "section",
+        element("h2", "Side by side"),
+        _table(records),
+        figure_grid(*_curves(records)),
+        _differences(records),
+        id="together",
+    )
+
+
+def _table(records: Sequence[RunRecord]) -> Markup:
+    headings = [
+        Heading("run", numeric=False),
+        Heading("method", numeric=False),
+        Heading("network", numeric=False),
+        Heading("data", numeric=False),
+        Heading("test n"),
+        *(Heading(name, "full depth, accuracy %") for name in ("all", *GROUP_NAMES)),
+        Heading("cost", "full depth, accuracy %"),
+        *(Heading(name, f"{point}") for point in ("accurate", "economic") for name in ("all, %", "cost")),
+        Heading("increasing loss", numeric=False),
+        Heading("training"),
+    ]
+    caption = f"Accuracies on each run's test split. {COST_UNIT} A dash: no examples, or no early exit."
+    return html_table(caption, headings, [_row(position, record) for position, record in enumerate(records, start=1)])
+
+
+def _row(position: int, record: RunRecord) -> list[object]:
+    full = record.at("full")
+    early: list[object] = []
+    for name in ("accurate", "economic"):
+        point = None if record.plain else record.at(name)
+        early += [say.percent(point.accuracy), say.cost(point.mean_cost)] if point else [say.DASH, say.DASH]
+    data = record.recipe.data
+    ratio = "" if data.profile in ("none", "counts") else f", ratio {data.ratio:g}"
+    verdict = record.epochs[-1].increasing_loss if record.epochs and not record.plain else say.DASH
+    seconds = sum(one.seconds for one in record.epochs)
+    return [
+        element("a", record.name, href=f"#run-{position}"),
+        record.method,
+        record.recipe.model.backbone + ("" if record.plain else f", {record.exits} exits"),
+        f"{data.source}{ratio}",
+        Cell(say.count(full.n), full.n),
+        say.percent(full.accuracy),
+        *(say.percent(full.accuracy_by_group[group]) for group in GROUP_NAMES),
+        say.cost(full.mean_cost),
+        *early,
+        verdict,
+        say.duration(seconds) if record.epochs else say.DASH,
+    ]
+
+
+def _curves(records: Sequence[RunRecord]) -> list[Markup]:
+    """All classes, and the rarest group that every run has examples of."""
+    common = [group for group in GROUP_NAMES if all(record.at("full").n_by_group[group] for record in records)]
+    figures = [_curve(records, "all", "All classes")]
+    if len(common) > 1:
+        figures.append(_curve(records, common[-1], f"Rare classes ({common[-1]})"))
+    return figures
+
+
+def _curve(records: Sequence[RunRecord], group: str, title: str) -> Markup:
+    lines = []
+    for position, record in enumerate(records):
+        points = [(one.mean_cost, accuracy_of(one, group)) for one in record.results.curve]
+        known = [(cost, accuracy) for cost, accuracy in points if accuracy is not None]
+        lines.append(
+            CurveLine(
+                label=record.name,
+                look=look(position),
+                cost_P=[cost for cost, _ in known],
+                accuracy_P=[accuracy for _, accuracy in known],
+                marks={} if record.plain else operating_marks(record, group),
+            )
+        )
+    sizes = [record.at("full").n if group == "all" else record.at("full").n_by_group[group] for record in records]
+    n = f"{sizes[0]:,}" if len(set(sizes)) == 1 else ", ".join(f"{size:,}" for size in sizes)
+    return figure_block(
+        draw_accuracy_cost_curve(lines),
+        f"together-{group}",
+        title,
+        f"One line a run; a network without exits is one point. Test split, n = {n}.",
+    )
+
+
+def _differences(records: Sequence[RunRecord]) -> Markup:
+    first, *others = records
+    names = ("all", *GROUP_NAMES, "balanced")
+    headings = [
+        Heading("run", numeric=False),
+        *(Heading(name, "difference in points [95 % interval]") for name in names),
+    ]
+    rows: list[list[object]] = []
+    refused: list[Markup] = []
+    resamples = 0
+    for record in others:
+        try:
+            comparison = compare_at_full_depth(first, record)
+        except RequestError as error:
+            refused.append(element("p", f"{record.name} is not compared: {error}.", class_="note"))
+            continue
+        resamples = comparison.resamples
+        rows.append([record.name, *(_difference(comparison.differences[name]) for name in names)])
+    caption = (
+        f"Against {first.name}, at full depth, on the same {first.measured_on}: paired bootstrap over the examples, "
+        f"{resamples:,} resamples. Bold: the interval leaves out 0. It speaks of these test images, not of other "
+        f"training seeds."
+    )
+    table = html_table(caption, headings, rows) if rows else Markup("")
+    return joined(element("h3", f"Better than {first.name}?"), table, *refused)
+
+
+def _difference(difference: Difference | None) -> object:
+    if difference is None:
+        return say.DASH
+    interval = f"[{say.signed_points(difference.low)}, {say.signed_points(difference.high)}]"
+    estimate = say.signed_points(difference.estimate)
+    clear = difference.low > 0 or difference.high < 0
+    shown = joined(
+        element("strong", estimate) if clear else estimate, " ", element("span", interval, class_="interval")
+    )
+    return Cell(shown, difference.estimate)

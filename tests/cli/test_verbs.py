@@ -1,0 +1,122 @@
+"""What every verb does when all is well."""
+
+import json
+import shutil
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from elfnet.cli.main import VERBS
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+def test_without_a_verb_it_says_what_there_is(elfnet: Call) -> None:
+    code, out, _ = elfnet()
+    assert code == 0
+    assert all(verb in out for verb in VERBS)
+
+
+def test_version(elfnet: Call) -> None:
+    code, out, _ = elfnet("--version")
+    assert (code, out.split()[0]) == (0, "elfnet")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help_with_an_example(verb: str) -> None:
+    help_text = import_module(f"elfnet.cli.{verb}").parser().format_help()
+    assert f"example: elfnet {verb} " in help_text
+    assert "--json" in help_text
+
+
+def test_train_leaves_everything_a_run_has(finished: Path) -> None:
+    for name in ("recipe.toml", "run.json", "log.jsonl", "policy.json", "metrics.json", "report.html"):
+        assert (finished / name).stat().st_size > 0
+    assert {file.name for file in (finished / "checkpoints").iterdir()} == {"last.safetensors", "best.safetensors"}
+    assert {file.name for file in (finished / "tables").iterdir()} == {"calibration.safetensors", "test.safetensors"}
+
+
+def test_train_json_is_json_only(elfnet: Call, tiny_recipe: Path, tmp_path: Path) -> None:
+    code, out, _ = elfnet("train", tiny_recipe, "--train.epochs", 1, "--out", tmp_path / "run", "--json")
+    results = json.loads(out)
+    assert code == 0
+    assert results["points"]["full"]["n"] == 60
+    assert Path(results["report"]).is_file()
+
+
+def test_train_twice_is_refused_and_overwrite_and_resume_work(elfnet: Call, finished: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    code, _, error = elfnet("train", run / "recipe.toml", "--out", run)
+    assert code == 2
+    assert "--resume, --overwrite" in error
+    assert elfnet("train", "--resume", "--out", run)[0] == 0
+    assert elfnet("train", run / "recipe.toml", "--out", run, "--overwrite", "--no-report")[0] == 0
+    assert not (run / "report.html").exists()
+
+
+def test_evaluate_prints_groups_and_cost(elfnet: Call, finished: Path) -> None:
+    code, out, _ = elfnet("evaluate", finished, "--per-class")
+    assert code == 0
+    for word in ("many", "medium", "few", "mean cost", "worst cost", "full", "economic", "calibration error"):
+        assert word in out
+
+
+def test_evaluate_at_thresholds(elfnet: Call, finished: Path) -> None:
+    code, out, _ = elfnet("evaluate", finished, "--threshold", "0.5", "--threshold", "2/C", "--json")
+    results = json.loads(out)
+    assert code == 0
+    assert list(results["points"]) == ["full", "s=0.5", "s=2/C"]
+    costs = [point["mean_cost"] for point in results["points"].values()]
+    assert costs[0] >= costs[1] >= costs[2]
+
+
+def test_evaluate_best_checkpoint_has_a_table_of_its_own(elfnet: Call, finished: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    assert elfnet("evaluate", run, "--checkpoint", "best", "--split", "calibration")[0] == 0
+    assert (run / "tables" / "calibration-best.safetensors").is_file()
+
+
+def test_compare_a_run_with_itself(elfnet: Call, finished: Path) -> None:
+    code, out, _ = elfnet("evaluate", finished, "--against", finished, "--json")
+    assert code == 0
+    assert json.loads(out)["differences"]["all"] == {"estimate": 0.0, "low": 0.0, "high": 0.0, "n": 60}
+
+
+def test_calibrate_writes_the_policy(elfnet: Call, finished: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    code, out, _ = elfnet("calibrate", run, "--search", "0.3,0.6", "--json")
+    assert code == 0
+    names = [point["name"] for point in json.loads(out)["family"]["points"]]
+    assert names == ["full", "accurate", "economic", "s=0.3", "s=0.6"]
+    assert json.loads((run / "policy.json").read_text())["split"] == "calibration"
+
+
+def test_report_to_another_place(elfnet: Call, finished: Path, tmp_path: Path) -> None:
+    code, out, _ = elfnet("report", finished, finished, "--out", tmp_path / "two.html")
+    assert code == 0
+    assert str(tmp_path / "two.html") in out
+    assert (tmp_path / "two.html").is_file()
+
+
+def test_recipes(elfnet: Call) -> None:
+    code, out, _ = elfnet("recipes", "ls")
+    assert code == 0
+    for data in ("digits", "cifar10-lt", "cifar100-lt"):
+        for method in ("ce", "ce-drw", "focal", "focal-drw", "ldam", "ldam-drw", "elf-ce", "elf-focal", "elf-ldam"):
+            assert f"{data}/{method} " in out
+    code, out, _ = elfnet("recipes", "show", "cifar10-lt/elf-ldam-drw", "--train.epochs", 40, "--json")
+    assert json.loads(out)["train"]["epochs"] == 40
+
+
+def test_data(elfnet: Call) -> None:
+    assert elfnet("data", "ls")[1].split() == ["cifar10", "cifar100", "digits"]
+    assert "1,797 training images" in elfnet("data", "prepare", "digits")[1]
+    code, out, _ = elfnet("data", "describe", "digits/ce", "--data.ratio", 10, "--json")
+    assert code == 0
+    assert json.loads(out)["examples"]["test"] == 500
+    assert "imbalance ratio" in elfnet("data", "describe", "digits")[1]
