@@ -7,6 +7,7 @@ fail for no visible reason; here the culprit fails itself.
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 # Before torch is imported: compiling in this process instead of in a pool of workers that outlives the test.
@@ -16,7 +17,7 @@ import pytest
 import torch
 
 # Set by pytest itself, or by libraries once when they are first imported or first compile something.
-NOT_OURS = ("PYTEST_", "KMP_", "TORCHINDUCTOR_", "TRITON_")
+NOT_OURS = ("PYTEST_", "KMP_", "PYTORCH_", "TORCHINDUCTOR_", "_TORCHINDUCTOR_", "TRITON_")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -32,8 +33,12 @@ def _environment() -> dict[str, str]:
 
 def _children() -> set[int]:
     """Ids of the child processes of every thread of this process; empty where the system does not tell."""
-    lists = Path("/proc/self/task").glob("*/children")
-    return {int(child) for children in lists for child in children.read_text().split()}
+    found: set[int] = set()
+    for children in Path("/proc/self/task").glob("*/children"):
+        # A thread may end while we look.
+        with suppress(OSError):
+            found |= {int(child) for child in children.read_text().split()}
+    return found
 
 
 @pytest.fixture(autouse=True)

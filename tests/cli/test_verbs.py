@@ -97,7 +97,8 @@ def test_calibrate_writes_the_policy(elfnet: Call, finished: Path, tmp_path: Pat
 
 
 def test_report_to_another_place(elfnet: Call, finished: Path, tmp_path: Path) -> None:
-    code, out, _ = elfnet("report", finished, finished, "--out", tmp_path / "two.html")
+    shutil.copytree(finished, tmp_path / "other")
+    code, out, _ = elfnet("report", finished, tmp_path / "other", "--out", tmp_path / "two.html")
     assert code == 0
     assert str(tmp_path / "two.html") in out
     assert (tmp_path / "two.html").is_file()

@@ -14,12 +14,20 @@ COSINES_BC, TARGET_B = torch.tensor([[0.6, 0.1], [0.2, -0.3]]), torch.tensor([0,
 
 @pytest.mark.parametrize(
     ("name", "setting", "value"),
-    [("focal", "focal_gamma", 2.0), ("ldam", "ldam_max_margin", 0.1), ("ldam", "ldam_power", 1.0), ("ldam", "ldam_scale", 10.0)],
+    [
+        ("focal", "focal_gamma", 2.0),
+        ("ldam", "ldam_max_margin", 0.1),
+        ("ldam", "ldam_power", 1.0),
+        ("ldam", "ldam_scale", 10.0),
+    ],
 )
 def test_every_setting_changes_its_loss_and_no_other(name: str, setting: str, value: float) -> None:
     settings: dict[str, Any] = {setting: value}
     for loss in ("ce", "focal", "ldam"):
-        default_B, changed_B = build_loss(loss, COUNTS)(COSINES_BC, TARGET_B), build_loss(loss, COUNTS, **settings)(COSINES_BC, TARGET_B)
+        default_B, changed_B = (
+            build_loss(loss, COUNTS)(COSINES_BC, TARGET_B),
+            build_loss(loss, COUNTS, **settings)(COSINES_BC, TARGET_B),
+        )
         assert torch.equal(default_B, changed_B) is (loss != name)
 
 

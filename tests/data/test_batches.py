@@ -70,7 +70,14 @@ def test_memory_layout_is_as_asked_for(channels_last: bool) -> None:
     rng = np.random.default_rng(0)
     images = LabelledImages(rng.integers(0, 256, (6, 4, 4, 3), dtype=np.uint8), np.arange(6))
     batches = TrainingBatches(
-        images, Normalisation.of(images), batch_size=4, seed=0, pad=1, flip=True, device=CPU, channels_last=channels_last
+        images,
+        Normalisation.of(images),
+        batch_size=4,
+        seed=0,
+        pad=1,
+        flip=True,
+        device=CPU,
+        channels_last=channels_last,
     )
     layout = torch.channels_last if channels_last else torch.contiguous_format
     assert all(batch.is_contiguous(memory_format=layout) for batch, _ in batches.epoch(0))

@@ -20,7 +20,11 @@ def test_depth_counts_convolutions_and_the_classifier(depth: int) -> None:
 def test_plain_network_is_the_same_backbone_with_one_exit() -> None:
     full, plain = build_network("resnet8", classes=5).eval(), build_network("resnet8", classes=5, exits=False).eval()
     assert plain.exits == 1
-    backbone = {name: value for name, value in full.state_dict().items() if not name.startswith(("heads.0", "heads.1", "heads.2"))}
+    backbone = {
+        name: value
+        for name, value in full.state_dict().items()
+        if not name.startswith(("heads.0", "heads.1", "heads.2"))
+    }
     # stages.K.rest of the network with exits is stages.0.K.rest of the plain one, which has head 0 only.
     renamed = {
         name.replace("stages.", "stages.0.", 1).replace("heads.3", "heads.0"): value for name, value in backbone.items()

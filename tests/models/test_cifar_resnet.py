@@ -31,7 +31,10 @@ def test_block_is_two_convolutions_and_the_shortcut() -> None:
     images = _images(3, 4, 6, 6)
 
     def normalised(features: Tensor) -> Tensor:
-        mean, variance = features.mean(dim=(0, 2, 3), keepdim=True), features.var(dim=(0, 2, 3), keepdim=True, correction=0)
+        mean, variance = (
+            features.mean(dim=(0, 2, 3), keepdim=True),
+            features.var(dim=(0, 2, 3), keepdim=True, correction=0),
+        )
         return (features - mean) / (variance + 1e-5).sqrt()
 
     inner = normalised(functional.conv2d(images, block.conv1.weight, stride=2, padding=1)).relu()

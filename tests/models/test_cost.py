@@ -17,7 +17,8 @@ def _conv(c_in: int, c_out: int, size: int) -> int:
 def _by_hand(depth: int, image: int, channels: int, classes: int, filters: int, stride: int) -> NetworkCost:
     """Count without running anything: convolutions and the classifiers."""
     blocks = (depth - 2) // 6
-    half, quarter = -(-image // 2), -(-(-(-image // 2)) // 2)
+    half = (image + 1) // 2
+    quarter = (half + 1) // 2
     stages = (
         _conv(channels, 16, image),
         2 * blocks * _conv(16, 16, image),

@@ -1,6 +1,7 @@
 """The model section of a recipe."""
 
 from itertools import combinations
+from typing import Any
 
 import torch
 
@@ -8,7 +9,7 @@ from elfnet.models.from_recipe import network_of, network_signature
 from elfnet.recipe.schema import ModelRecipe
 
 SMALL = ModelRecipe(backbone="resnet8")
-CHANGES = (
+CHANGES: tuple[dict[str, Any], ...] = (
     {},
     {"backbone": "resnet14"},
     {"exits": False},
@@ -40,4 +41,6 @@ def test_signatures_tell_networks_apart() -> None:
 def test_head_settings_that_a_plain_network_does_not_have_do_not_count() -> None:
     plain = SMALL.model_copy(update={"exits": False})
     other = plain.model_copy(update={"head_filters": 8, "head_stride": 1})
-    assert network_signature(plain, classes=10, image_channels=3) == network_signature(other, classes=10, image_channels=3)
+    assert network_signature(plain, classes=10, image_channels=3) == network_signature(
+        other, classes=10, image_channels=3
+    )

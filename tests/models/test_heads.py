@@ -34,7 +34,7 @@ def test_cosines_do_not_depend_on_the_length_of_features_or_weights() -> None:
     assert torch.allclose(classifier(features_BF * 1000), cosines_BC, atol=1e-6)
     assert torch.allclose(classifier(features_BF / 1000), cosines_BC, atol=1e-6)
     with torch.no_grad():
-        classifier.weight *= 7
+        classifier.weight.mul_(7)
     assert torch.allclose(classifier(features_BF), cosines_BC, atol=1e-6)
 
 

@@ -103,7 +103,10 @@ def test_unknown_recipe(name: str, start: str) -> None:
     ("override", "message"),
     [
         ("trian.epochs", "unknown section in recipe digits/ce: 'trian'; did you mean 'train'? choose from: "),
-        ("train.epoch", "unknown setting in recipe digits/ce: 'train.epoch'; did you mean 'train.epochs'? choose from: "),
+        (
+            "train.epoch",
+            "unknown setting in recipe digits/ce: 'train.epoch'; did you mean 'train.epochs'? choose from: ",
+        ),
         ("train.epochs.more", "unknown setting in recipe digits/ce: 'train.epochs.more'; did you mean 'train.epochs'?"),
         ("epochs", "override 'epochs' must name a section and a setting, such as train.epochs"),
     ],
@@ -141,7 +144,8 @@ def test_a_value_out_of_range_is_named_with_its_reason(setting: str, value: obje
         ({"data.few_below": 60}, "few_below=60 overlaps many_above=40; lower it"),
         (
             {"criterion.reweight": "effective", "train.drw_start": 200},
-            "train.drw_start=200 is never reached in train.schedule_epochs=200; lower it, or set criterion.reweight=none",
+            "train.drw_start=200 is never reached in train.schedule_epochs=200; "
+            "lower it, or set criterion.reweight=none",
         ),
     ],
 )

@@ -82,7 +82,7 @@ def _loss_and_gradients(
     logits_EBC, visited_EB = ExitingForward(network, RULE, left=left)(images, target_B)
     weight_B = torch.linspace(0.5, 2.0, len(images), dtype=torch.float64)
     loss = weighted_batch_mean(elf_per_sample(CrossEntropy64(), logits_EBC, target_B, visited_EB), weight_B)
-    loss.backward()
+    torch.autograd.backward(loss)
     return loss.detach(), visited_EB, {name: parameter.grad for name, parameter in network.named_parameters()}
 
 
@@ -157,7 +157,7 @@ def test_one_staying_on_a_map_of_one_pixel_trains_with_batch_norm(left: Literal[
     logits_EBC, visited_EB = ExitingForward(network, rule, left=left)(images, target_B)
     if left == "drop":
         assert exit_taken(visited_EB).tolist() == [3, 0, 0, 0, 0]
-    elf_per_sample(CrossEntropy64(), logits_EBC, target_B, visited_EB).mean().backward()
+    torch.autograd.backward(elf_per_sample(CrossEntropy64(), logits_EBC, target_B, visited_EB).mean())
     for name, parameter in network.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
@@ -173,7 +173,7 @@ def test_drop_keeps_the_memory_layout(layout: torch.memory_format, network: Stag
 
     for stage in network.stages:
         stage.register_forward_pre_hook(look)
-    ExitingForward(network.to(memory_format=layout), RULE, left="drop")(images.contiguous(memory_format=layout), target_B)
+    ExitingForward(network, RULE, left="drop")(images.contiguous(memory_format=layout), target_B)
     assert seen == [True, True, True]
 
 

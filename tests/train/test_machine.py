@@ -26,7 +26,12 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Pretend:
     """Make this machine look like another."""
 
     def apply(
-        *, cuda: bool = False, mps: bool = False, avx_bf16: bool = False, amx: bool = False, compilers: tuple[str, ...] = ()
+        *,
+        cuda: bool = False,
+        mps: bool = False,
+        avx_bf16: bool = False,
+        amx: bool = False,
+        compilers: tuple[str, ...] = (),
     ) -> None:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
@@ -45,7 +50,8 @@ def _choose(**changes: Any) -> Machine:
 
 
 @pytest.mark.parametrize(
-    ("cuda", "mps", "device"), [(True, True, "cuda"), (True, False, "cuda"), (False, True, "mps"), (False, False, "cpu")]
+    ("cuda", "mps", "device"),
+    [(True, True, "cuda"), (True, False, "cuda"), (False, True, "mps"), (False, False, "cpu")],
 )
 def test_auto_takes_the_accelerator_that_is_there(pretend: Pretend, cuda: bool, mps: bool, device: str) -> None:
     pretend(cuda=cuda, mps=mps)

@@ -62,11 +62,15 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise RequestError(f"recipe {path} is not valid TOML: {error}") from error
 
 
-def _layers(name: str) -> dict[str, Any]:
+def _layers(name: str, extended_by: tuple[str, ...] = ()) -> dict[str, Any]:
     if name.endswith(".toml"):
+        if name in extended_by:
+            raise RequestError(
+                f"recipe {name} extends itself; let it extend a shipped recipe, such as {DEFAULT_RECIPE}"
+            )
         own = _read_toml(Path(name))
         base = own.pop("extends", None)
-        return _merged(_layers(str(base)), own) if base is not None else own
+        return _merged(_layers(str(base), (*extended_by, name)), own) if base is not None else own
     data, _, method = name.partition("/")
     shipped_data, shipped_method = _shipped("data"), _shipped("method")
     if data not in shipped_data or method not in shipped_method:

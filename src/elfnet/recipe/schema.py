@@ -17,7 +17,7 @@ NonNegative = Annotated[float, Field(ge=0)]
 class Section(BaseModel):
     """A frozen group of settings; unknown keys are errors."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
 
 class DataRecipe(Section):

@@ -44,7 +44,7 @@ class PointEffect:
             return "the tail gains"
         if self.difference.low == self.difference.high == 0:
             return "the tail does not change"
-        return "not told apart from no change on this many images"
+        return "no change that could be told from chance on this many images"
 
 
 def tail_effect(record: RunRecord, point: str) -> PointEffect | None:

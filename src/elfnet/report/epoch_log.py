@@ -22,6 +22,8 @@ class EpochRecord:
         exit_share: share of the training examples leaving at each exit.
         loss_by_exit: average loss, summed over the exits visited, of those leaving there; None where nobody left.
         increasing_loss: "holds", "does not hold" or "undefined".
+        low_confidence_head_loss_share: of frequent classes' examples that the network gives less than 0.1.
+        high_confidence_tail_loss_share: of rare classes' examples that it gives more than 0.9.
         calibration_balanced_accuracy: at full depth; None where the epoch was not evaluated.
         seconds: wall time.
     """
@@ -33,12 +35,13 @@ class EpochRecord:
     exit_share: tuple[float, ...]
     loss_by_exit: tuple[float | None, ...]
     increasing_loss: str
+    low_confidence_head_loss_share: float | None
+    high_confidence_tail_loss_share: float | None
     calibration_balanced_accuracy: float | None
     seconds: float
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Self:
-        score = record.get("calibration_balanced_accuracy")
         return cls(
             epoch=int(record["epoch"]),
             learning_rate=float(record["learning_rate"]),
@@ -47,7 +50,9 @@ class EpochRecord:
             exit_share=tuple(float(share) for share in record["exit_share"]),
             loss_by_exit=tuple(None if loss is None else float(loss) for loss in record["loss_by_exit"]),
             increasing_loss=str(record["increasing_loss"]),
-            calibration_balanced_accuracy=None if score is None else float(score),
+            low_confidence_head_loss_share=_optional(record.get("low_confidence_head_loss_share")),
+            high_confidence_tail_loss_share=_optional(record.get("high_confidence_tail_loss_share")),
+            calibration_balanced_accuracy=_optional(record.get("calibration_balanced_accuracy")),
             seconds=float(record.get("seconds", 0.0)),
         )
 
@@ -66,3 +71,7 @@ def reweighting_start(epochs: Sequence[EpochRecord]) -> int | None:
         if before.weights == "none" and now.weights != "none":
             return now.epoch
     return None
+
+
+def _optional(value: Any) -> float | None:
+    return None if value is None else float(value)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from elfnet.report.markup import Markup, element
+from elfnet.report.markup import Markup, element, unbroken
 from elfnet.report.svg import inline_svg
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def figure_block(figure: "Figure", name: str, title: str, caption: str) -> Marku
     """
     return element(
         "figure",
-        element("figcaption", element("strong", f"{title}. "), caption),
+        element("figcaption", element("strong", f"{title}. "), unbroken(caption)),
         inline_svg(figure, name, f"{title}. {caption}"),
     )
 

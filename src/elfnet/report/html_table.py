@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from elfnet.report.markup import Markup, element, joined
+from elfnet.report.markup import Markup, element, joined, unbroken
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Cell:
 
 
 def html_table(
-    caption: object,
+    caption: str,
     headings: Sequence[Heading],
     rows: Iterable[Sequence[object]],
     *,
@@ -53,12 +53,17 @@ def html_table(
     )
     table = element(
         "table",
-        element("caption", caption),
         element("thead", _group_row(headings), _heading_row(headings)),
         element("tbody", body),
         class_="sortable" if sortable else None,
     )
-    return element("div", table, class_="scroll", tabindex=0)
+    # The caption stands outside what scrolls, and names it: a part that takes the keyboard's focus needs a name.
+    return element(
+        "div",
+        element("p", unbroken(caption), class_="caption") if caption else "",
+        element("div", table, class_="scroll", tabindex=0, role="region", aria_label=caption or "table"),
+        class_="table",
+    )
 
 
 def _group_row(headings: Sequence[Heading]) -> Markup:

@@ -56,3 +56,8 @@ def element(tag: str, *children: object, **attributes: str | int | float | bool 
     if tag in _VOID:
         return Markup(f"<{tag}{written}>")
     return Markup(f"<{tag}{written}>{joined(*children)}</{tag}>")
+
+
+def unbroken(text: str) -> str:
+    """Text whose numbers keep their units and names at the end of a line: "92.6 %", "n = 500"."""
+    return text.replace(" %", "\u00a0%").replace("n = ", "n\u00a0=\u00a0")

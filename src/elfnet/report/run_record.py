@@ -77,8 +77,8 @@ class RunRecord:
 
     @property
     def measured_on(self) -> str:
-        """The split and n for captions."""
-        return f"{self.results.split} split, n = {self.results.n:,}"
+        """The split and n, for captions: a sentence without its full stop."""
+        return f"{self.results.split.capitalize()} split, n = {self.results.n:,}"
 
     def at(self, point: str) -> Metrics:
         return self.results.points[point]

@@ -8,20 +8,29 @@ from elfnet.report.run_record import RunRecord
 CHOSEN = ("economic", "accurate")
 
 
-def summary(record: RunRecord) -> list[str]:
-    """Paragraphs of plain text."""
-    paragraphs = [_what(record), _accuracy(record)]
+def summary(record: RunRecord) -> dict[str, str]:
+    """Paragraphs of plain text, by what they are about."""
+    paragraphs = {"Data": _data(record), "Network": _network(record), "Accuracy and cost": _accuracy(record)}
     if not record.plain:
-        paragraphs += [_tail(record), increasing_loss_verdict(record)]
-    return [paragraph for paragraph in paragraphs if paragraph]
+        paragraphs |= {"Rare classes": _tail(record), "Increasing loss": increasing_loss_verdict(record)}
+    return {about: text for about, text in paragraphs.items() if text}
 
 
-def _what(record: RunRecord) -> str:
+def _data(record: RunRecord) -> str:
     data, recipe = record.info["data"], record.recipe
     counts_C = record.class_counts_C
     sizes = record.groups.sizes(counts_C)
     groups = ", ".join(f"{size} {name}" for name, size in zip(GROUP_NAMES, sizes, strict=True))
     ratio = "" if recipe.data.profile in ("none", "counts") else f", imbalance ratio {recipe.data.ratio:g}"
+    return (
+        f"{recipe.data.source}{ratio}: {len(counts_C)} classes with {counts_C.max():,} down to {counts_C.min():,} "
+        f"training images ({groups}; {record.groups.rule}). {data['train']:,} images for training, "
+        f"{data['calibration']:,} for calibration, {data['test']:,} for test."
+    )
+
+
+def _network(record: RunRecord) -> str:
+    recipe = record.recipe
     network = (
         f"{recipe.model.backbone} without early exits"
         if record.plain
@@ -29,12 +38,7 @@ def _what(record: RunRecord) -> str:
     )
     done, asked = len(record.epochs), recipe.train.epochs
     length = f"{asked} epochs" if done in (0, asked) else f"{done} of {asked} epochs"
-    return (
-        f"{recipe.data.source}{ratio}: {len(counts_C)} classes with {counts_C.max():,} down to {counts_C.min():,} "
-        f"training images ({groups}; {record.groups.rule}). {data['train']:,} images for training, "
-        f"{data['calibration']:,} for calibration, {data['test']:,} for test. "
-        f"{network}, trained with {record.method} for {length}."
-    )
+    return f"{network}, trained with {record.method} for {length}."
 
 
 def _accuracy(record: RunRecord) -> str:
@@ -49,31 +53,44 @@ def _accuracy(record: RunRecord) -> str:
     sentences = [
         f"{start} and costs {say.cost(full.mean_cost)} times the plain backbone's {plain_cost} multiply-adds{heads}."
     ]
-    for name in CHOSEN:
-        point = record.at(name)
-        if record.family.point(name).same_as == "full":
-            sentences.append(f"On the calibration split no threshold was better than full depth for the {name} point.")
+    for chosen, names in _chosen(record).items():
+        point = record.at(chosen)
+        who = f"The {names[0]} point" if len(names) == 1 else f"The {' and the '.join(names)} point alike"
+        if chosen == "full":
+            sentences.append(f"{who} is full depth: on the calibration split no threshold was better.")
             continue
         sentences.append(
-            f"The {name} point ({record.family.point(name).same_as}) is right on {say.percent(point.accuracy)} % and "
+            f"{who} ({chosen}) is right on {say.percent(point.accuracy)} % and "
             f"costs {say.cost(point.mean_cost)} on average, {say.versus(point.mean_cost, 'the plain backbone')} and "
             f"{say.versus(point.mean_cost / full.mean_cost, 'full depth')}; {say.cost(point.worst_cost)} at worst."
         )
     return " ".join(sentences)
 
 
+def _chosen(record: RunRecord) -> dict[str, list[str]]:
+    """The candidates that were chosen, each with what for: often one is both."""
+    chosen: dict[str, list[str]] = {}
+    for name in CHOSEN:
+        chosen.setdefault(record.family.point(name).same_as or name, []).append(name)
+    return chosen
+
+
 def _tail(record: RunRecord) -> str:
-    effects = {name: tail_effect(record, name) for name in CHOSEN if record.family.point(name).same_as != "full"}
-    known = {name: effect for name, effect in effects.items() if effect is not None}
+    effects = {
+        " and the ".join(names): tail_effect(record, chosen)
+        for chosen, names in _chosen(record).items()
+        if chosen != "full"
+    }
+    known = {names: effect for names, effect in effects.items() if effect is not None}
     if not effects:
         return ""
     if not known:
         return "All test images are of one frequency group, so there is no tail to compare with."
     group = next(iter(known.values())).group
     n = record.at("full").n_by_group[group]
-    sentences = [f"{name}: {_effect(effect)}" for name, effect in known.items()]
-    return f"Rare classes ({group}, n = {n:,}) against full depth. " + " ".join(
-        sentence[0].upper() + sentence[1:] for sentence in sentences
+    sentences = [f"at the {names} point {_effect(effect)}" for names, effect in known.items()]
+    return (
+        f"The rarest group with test images is “{group}” (n = {n:,}). Against full depth, " + "; ".join(sentences) + "."
     )
 
 
@@ -87,7 +104,7 @@ def _effect(effect: PointEffect) -> str:
             f" (95 % interval {say.signed_points(effect.difference.low)} to "
             f"{say.signed_points(effect.difference.high)})"
         )
-    return f"{text}: {effect.verdict}."
+    return f"{text}: {effect.verdict}"
 
 
 def increasing_loss_verdict(record: RunRecord) -> str:
@@ -95,13 +112,13 @@ def increasing_loss_verdict(record: RunRecord) -> str:
     if not record.epochs:
         return ""
     last = record.epochs[-1]
-    start = "Increasing loss (who leaves later has the larger loss), last epoch: "
+    start = "Training examples that leave later have the larger average loss: in the last epoch this"
     if last.increasing_loss == "holds":
-        return f"{start}holds."
+        return f"{start} holds."
     if last.increasing_loss != "undefined":
-        return f"{start}does not hold."
+        return f"{start} does not hold."
     empty = [str(k) for k, loss in enumerate(last.loss_by_exit, start=1) if loss is None]
     exits = f"exit {empty[0]}" if len(empty) == 1 else f"exits {', '.join(empty[:-1])} and {empty[-1]}" if empty else ""
     why = f"nobody left at {exits}" if empty else "there is one exit only"
     joint = ", as in joint training every example visits every exit" if record.recipe.exits.rule == "all" else ""
-    return f"{start}undefined, because {why}{joint}."
+    return f"{start} is undefined, because {why}{joint}."

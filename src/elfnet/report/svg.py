@@ -6,7 +6,7 @@ import warnings
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from elfnet.report.figures.style import GRID, INK, MUTED, PAPER, house_style
+from elfnet.report.figures.style import BLUE, GRID, INK, MUTED, PAPER, house_style
 from elfnet.report.markup import Markup, readable, trusted
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _SVG = "{http://www.w3.org/2000/svg}"
 _XLINK = "{http://www.w3.org/1999/xlink}"
 # Colours that follow the page between light and dark; page.css says what they are in each.
-_THEME = {INK: "var(--ink)", MUTED: "var(--muted)", GRID: "var(--grid)", PAPER: "var(--card)"}
+_THEME = {INK: "var(--ink)", MUTED: "var(--muted)", GRID: "var(--grid)", PAPER: "var(--card)", BLUE: "var(--blue)"}
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
 # Written as one property or as two, by the version of matplotlib; the size stays, the page has its own font.
 _FONT = re.compile(r"font: (?:\d+ )?([\d.]+px) [^;]+")

@@ -43,6 +43,8 @@ class ExitingForward(nn.Module):
         same ones: in `mask` one static graph for full batches (a smaller last batch runs uncompiled), in `drop` one
         graph a stage and head whose batch size is dynamic from the start.
         """
+        # What this process compiled before counts against torch's limit of graphs; past it, it would not compile.
+        torch.compiler.reset()
         self._compiled_batch = batch_size
         if self.left == "mask" or self.rule is None:
             self.network.compile(dynamic=False)

@@ -78,7 +78,10 @@ def schedule_of(recipe: Recipe) -> Schedule:
 
 def rule_of(recipe: Recipe, classes: int) -> TrainingRule | None:
     """Eq. 1 as the recipe has it; None for plain networks and for joint training over all exits."""
-    threshold = parse_threshold(recipe.exits.train_threshold, classes=classes)
+    try:
+        threshold = parse_threshold(recipe.exits.train_threshold, classes=classes)
+    except RequestError as error:
+        raise RequestError(f"exits.train_threshold: {error}") from error
     if not recipe.model.exits or recipe.exits.rule == "all":
         return None
     return TrainingRule(threshold=threshold, confidence_scale=recipe.exits.train_confidence_scale)
@@ -155,6 +158,8 @@ def train_recipe(
     normalisation = Normalisation.of(splits.train)
     channels = splits.train.images_NHWC.shape[-1]
     classes = len(splits.class_names)
+    # Whatever may be refused is made before anything is written.
+    rule, schedule = rule_of(recipe, classes), schedule_of(recipe)
 
     torch.manual_seed(recipe.train.seed)
     network = network_of(recipe.model, classes=classes, image_channels=channels)
@@ -187,7 +192,7 @@ def train_recipe(
     network.to(fabric.device)
     if machine.channels_last:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    forward = ExitingForward(network, rule_of(recipe, classes), left=recipe.exits.left)
+    forward = ExitingForward(network, rule, left=recipe.exits.left)
     optimiser = build_sgd(
         network, lr=recipe.train.lr, momentum=recipe.train.momentum, weight_decay=recipe.train.weight_decay
     )
@@ -223,7 +228,7 @@ def train_recipe(
             )
         ),
         reweight=recipe.criterion.reweight,
-        schedule=schedule_of(recipe),
+        schedule=schedule,
         batches=batches,
         is_head_C=head_classes(splits.class_counts_C.tolist()),
         seed=recipe.train.seed,

@@ -45,10 +45,13 @@ def draw_accuracy_cost_curve(lines: Sequence[CurveLine], *, of: str = "accuracy"
             [100 * accuracy for accuracy in line.accuracy_P],
             color=line.look.colour,
             linestyle="none" if single else line.look.line,
+            # Hollow and on top: it hides none of the operating points that it may lie close to.
             marker=line.look.marker if single else "none",
-            markersize=7,
+            markersize=9,
+            markerfacecolor="none",
+            markeredgewidth=1.6,
             label=literal(line.label),
-            zorder=3 if single else 2,
+            zorder=11 if single else 2,
         )
         handles.append(handle)
         for name, (cost, accuracy) in line.marks.items():

@@ -55,7 +55,7 @@ def draw_exit_shares_at_points(
             left += share_PE[:, k]
     for axes in panels[len(shares) :]:
         axes.set_visible(False)
-    panels[0].set_yticks(range(len(points)), [literal(point, 20) for point in points])
+    panels[0].set_yticks(range(len(points)), [literal(point, 28) for point in points])
     panels[0].set_ylim(len(points) - 0.45, -0.55)
     panels[0].set_xlim(0, 100)
     for axes in panels[-PANELS_A_ROW:]:

@@ -20,8 +20,9 @@ INK = "#1f2429"
 MUTED = "#5c6670"
 GRID = "#dfe3e7"
 PAPER = "#ffffff"
+BLUE = "#0072b2"
 
-WIDTH_INCHES = 5.0
+WIDTH_INCHES = 4.6
 """One column: at 9 points the text is readable on a phone, and not too large in half a desktop window."""
 
 _STYLE: dict[str, Any] = {
@@ -70,7 +71,7 @@ class Look:
     hatch: str
 
 
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31")
+_COLOURS = (BLUE, "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31")
 _LINES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 _MARKERS = ("s", "v", "P", "X", "<", "*", "h", "p", ">")
 # Of lines only: a pattern of dots is ten times the size of all else in a figure.
@@ -78,7 +79,7 @@ _HATCHES = ("", "////", "----", "xxxx", "\\\\\\\\", "||||", "++++")
 
 GROUP_LOOKS = {
     "all": Look(INK, "-", "s", ""),
-    "many": Look("#0072b2", (0, (5, 1.6)), "v", ""),
+    "many": Look(BLUE, (0, (5, 1.6)), "v", ""),
     "medium": Look("#e69f00", (0, (6, 1.5, 1.2, 1.5)), "P", "////"),
     "few": Look("#d55e00", (0, (1.2, 1.2)), "X", "xxxx"),
 }
@@ -137,10 +138,13 @@ def literal(text: object, longest: int = 40) -> str:
 
 def plain_numbers(axis: Any) -> None:
     """Ticks of a logarithmic axis as 0.1, 10, 100 instead of powers."""
-    from matplotlib.ticker import FuncFormatter, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+    low, high = axis.get_view_interval()
+    if high < 30 * low:  # about one power of ten: the powers alone would be a tick or two
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(NullFormatter())
+    axis.set_minor_locator(NullLocator())
 
 
 def whole_epochs(axes: Any) -> None:

@@ -7,6 +7,7 @@ from elfnet.report.figure_block import figure_block, figure_grid
 from elfnet.report.figures.exit_shares_over_epochs import draw_exit_shares_over_epochs
 from elfnet.report.figures.loss_by_exit import draw_loss_by_exit
 from elfnet.report.figures.loss_by_exit_over_epochs import draw_loss_by_exit_over_epochs
+from elfnet.report.figures.loss_shares_over_epochs import draw_loss_shares_over_epochs
 from elfnet.report.html_table import Cell, Heading, html_table
 from elfnet.report.markup import Markup, element, joined
 from elfnet.report.run_record import RunRecord
@@ -50,7 +51,7 @@ def _table(record: RunRecord) -> Markup:
 def _figures(record: RunRecord, key: str) -> Markup:
     if not record.epochs:
         return element("p", "There is no training log in the run directory.", class_="note")
-    epochs = [record_.epoch for record_ in record.epochs]
+    epochs = [one.epoch for one in record.epochs]
     switch = reweighting_start(record.epochs)
     dashed = "" if switch is None else f" Dashed line: re-weighting from epoch {switch}."
     trained_on = f"Training split, augmented, n = {record.info['data']['train']:,} an epoch."
@@ -63,19 +64,27 @@ def _figures(record: RunRecord, key: str) -> Markup:
             f"{summed} {trained_on} {increasing_loss_verdict(record)}",
         ),
         figure_block(
-            draw_loss_by_exit_over_epochs(
-                epochs, [record_.loss_by_exit for record_ in record.epochs], reweighting_from=switch
-            ),
+            draw_loss_by_exit_over_epochs(epochs, [one.loss_by_exit for one in record.epochs], reweighting_from=switch),
             f"{key}-loss-epochs",
             "Loss by exit over training",
             f"A line breaks where nobody left.{dashed} {trained_on}",
         ),
         figure_block(
-            draw_exit_shares_over_epochs(
-                epochs, [record_.exit_share for record_ in record.epochs], reweighting_from=switch
-            ),
+            draw_exit_shares_over_epochs(epochs, [one.exit_share for one in record.epochs], reweighting_from=switch),
             f"{key}-train-shares",
             "Who leaves where in training",
             f"An example leaves where its label is predicted with enough confidence.{dashed} {trained_on}",
+        ),
+        figure_block(
+            draw_loss_shares_over_epochs(
+                epochs,
+                low_confidence_head_S=[one.low_confidence_head_loss_share for one in record.epochs],
+                high_confidence_tail_S=[one.high_confidence_tail_loss_share for one in record.epochs],
+                reweighting_from=switch,
+            ),
+            f"{key}-loss-shares",
+            "Where the loss comes from",
+            f"Head: the more frequent half of the classes. Low confidence: at most 0.1 for the true class; high: at "
+            f"least 0.9.{dashed} {trained_on}",
         ),
     )

@@ -1,14 +1,14 @@
 """The first thing to read of a run: three numbers and the summary in words."""
 
 from elfnet.report import number_text as say
-from elfnet.report.markup import Markup, element, joined
+from elfnet.report.markup import Markup, element, joined, unbroken
 from elfnet.report.run_record import RunRecord
 from elfnet.report.summary import summary
 
 _MEANING = {
     "full": "nobody leaves early",
     "accurate": "most accurate on the calibration split",
-    "economic": "cheapest within a tolerance on the calibration split",
+    "economic": "cheapest within the tolerance there",
 }
 
 
@@ -16,7 +16,10 @@ def overview(record: RunRecord) -> Markup:
     """Cards for the chosen operating points, then the summary."""
     names = ("full",) if record.plain else tuple(_MEANING)
     cards = element("div", *(_card(record, name) for name in names), class_="cards")
-    words = element("div", *(element("p", paragraph) for paragraph in summary(record)), class_="summary")
+    paragraphs = (
+        element("p", element("strong", f"{lead}. "), unbroken(text)) for lead, text in summary(record).items()
+    )
+    words = element("div", *paragraphs, class_="summary")
     return joined(cards, words)
 
 

@@ -28,9 +28,9 @@ def provenance(record: RunRecord) -> Markup:
         ("checkpoint (sha256)", _code(results.checkpoint_sha256)),
         ("training split", f"n = {data['train']:,}"),
         ("thresholds chosen on", f"{family.split} split, n = {family.n:,}"),
-        ("results measured on", record.measured_on),
+        ("results measured on", f"{results.split} split, n = {results.n:,}"),
         ("confidence scale", ", ".join(f"{scale:g}" for scale in dict.fromkeys(family.confidence_scale))),
-        ("cost of 1", f"{results.plain_multiply_adds:,} multiply-adds an image ({results.cost_unit})"),
+        ("unit of cost", f"{results.cost_unit}; 1 = {results.plain_multiply_adds:,} an image"),
     ]
     recipe = tomli_w.dumps(record.recipe.model_dump(mode="json"))
     return joined(

@@ -11,7 +11,7 @@ from elfnet.report.figure_block import figure_block, figure_grid
 from elfnet.report.figures.accuracy_cost_curve import CurveLine, draw_accuracy_cost_curve
 from elfnet.report.figures.style import look
 from elfnet.report.html_table import Cell, Heading, html_table
-from elfnet.report.markup import Markup, element, joined
+from elfnet.report.markup import Markup, element, joined, unbroken
 from elfnet.report.run_record import RunRecord
 from elfnet.report.sections.operating_points import COST_UNIT
 from elfnet.report.sections.trade_off import accuracy_of, operating_marks
@@ -32,16 +32,12 @@ def _table(records: Sequence[RunRecord]) -> Markup:
     headings = [
         Heading("run", numeric=False),
         Heading("method", numeric=False),
-        Heading("network", numeric=False),
-        Heading("data", numeric=False),
-        Heading("test n"),
-        *(Heading(name, "full depth, accuracy %") for name in ("all", *GROUP_NAMES)),
-        Heading("cost", "full depth, accuracy %"),
-        *(Heading(name, f"{point}") for point in ("accurate", "economic") for name in ("all, %", "cost")),
+        *(Heading(name, "full depth") for name in ("all", *GROUP_NAMES, "cost")),
+        *(Heading(name, point) for point in ("accurate", "economic") for name in ("all", "cost")),
         Heading("increasing loss", numeric=False),
         Heading("training"),
     ]
-    caption = f"Accuracies on each run's test split. {COST_UNIT} A dash: no examples, or no early exit."
+    caption = f"Accuracies in %, on each run's test split. {COST_UNIT} A dash: no examples, or no early exit."
     return html_table(caption, headings, [_row(position, record) for position, record in enumerate(records, start=1)])
 
 
@@ -55,12 +51,11 @@ def _row(position: int, record: RunRecord) -> list[object]:
     ratio = "" if data.profile in ("none", "counts") else f", ratio {data.ratio:g}"
     verdict = record.epochs[-1].increasing_loss if record.epochs and not record.plain else say.DASH
     seconds = sum(one.seconds for one in record.epochs)
+    network = record.recipe.model.backbone + ("" if record.plain else f", {record.exits} exits")
+    what = unbroken(f"{network}; {data.source}{ratio}; test n = {full.n:,}")
     return [
-        element("a", record.name, href=f"#run-{position}"),
+        joined(element("a", record.name, href=f"#run-{position}"), element("span", what, class_="under")),
         record.method,
-        record.recipe.model.backbone + ("" if record.plain else f", {record.exits} exits"),
-        f"{data.source}{ratio}",
-        Cell(say.count(full.n), full.n),
         say.percent(full.accuracy),
         *(say.percent(full.accuracy_by_group[group]) for group in GROUP_NAMES),
         say.cost(full.mean_cost),
@@ -122,9 +117,9 @@ def _differences(records: Sequence[RunRecord]) -> Markup:
         resamples = comparison.resamples
         rows.append([record.name, *(_difference(comparison.differences[name]) for name in names)])
     caption = (
-        f"Against {first.name}, at full depth, on the same {first.measured_on}: paired bootstrap over the examples, "
-        f"{resamples:,} resamples. Bold: the interval leaves out 0. It speaks of these test images, not of other "
-        f"training seeds."
+        f"Against {first.name}, at full depth, on the same n = {first.results.n:,} {first.results.split} examples: "
+        f"paired bootstrap, {resamples:,} resamples. Bold: the interval leaves out 0. It speaks of these test images, "
+        f"not of other training seeds."
     )
     table = html_table(caption, headings, rows) if rows else Markup("")
     return joined(element("h3", f"Better than {first.name}?"), table, *refused)

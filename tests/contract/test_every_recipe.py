@@ -1,0 +1,103 @@
+"""What every shipped recipe must do."""
+
+from pathlib import Path
+
+import pytest
+
+from elfnet.criterion.base_loss import LOSSES, build_loss
+from elfnet.criterion.class_weights import WEIGHTINGS
+from elfnet.data.build import SOURCES
+from elfnet.data.profiles import class_counts
+from elfnet.exits.threshold import parse_threshold
+from elfnet.models.build import BACKBONES
+from elfnet.models.heads import CLASSIFIERS
+from elfnet.recipe.load import load_recipe, recipe_names, recipe_summary, save_recipe
+from elfnet.recipe.schema import Recipe
+from elfnet.train.schedule import scale_schedule
+
+CLASSES = {"digits": 10, "cifar10": 10, "cifar100": 100}
+LARGEST = {"digits": 94, "cifar10": 4800, "cifar100": 480}
+build_loss("ce", [1])  # fills the registry
+
+
+@pytest.fixture(params=recipe_names())
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def recipe(name: str) -> Recipe:
+    return load_recipe(name)
+
+
+def test_every_row_of_the_papers_cifar_tables_is_there() -> None:
+    rows = [f"{elf}{loss}{drw}" for elf in ("", "elf-") for loss in ("ce", "focal", "ldam") for drw in ("", "-drw")]
+    expected = {f"{data}/{row}" for data in ("digits", "cifar10-lt", "cifar100-lt") for row in rows}
+    assert expected <= set(recipe_names())
+
+
+def test_names_only_what_is_registered(recipe: Recipe) -> None:
+    assert recipe.data.source in SOURCES.names()
+    assert recipe.model.backbone in BACKBONES.names()
+    assert recipe.model.head in CLASSIFIERS.names()
+    assert recipe.criterion.loss in LOSSES.names()
+    assert recipe.criterion.reweight in WEIGHTINGS.names()
+
+
+def test_thresholds_parse_and_the_smallest_s_says_something(recipe: Recipe) -> None:
+    classes = CLASSES[recipe.data.source]
+    assert 0 < parse_threshold(recipe.exits.train_threshold, classes=classes) < 1
+    search = [parse_threshold(text, classes=classes) for text in recipe.exits.search]
+    assert search == sorted(set(search))
+    assert all(1 / classes < s < 1 for s in search)
+
+
+def test_name_and_content_agree(name: str, recipe: Recipe) -> None:
+    data, _, method = name.partition("/")
+    assert data.removesuffix("-lt") == recipe.data.source
+    assert method.startswith(("elf", "joint")) is recipe.model.exits
+    assert (recipe.exits.rule == "all") is method.startswith("joint")
+    assert recipe.criterion.loss in method
+    assert method.endswith("-drw") is (recipe.criterion.reweight != "none")
+    assert recipe.train.drw_start == (160 if method.endswith("-drw") else 0)
+    assert (recipe.model.head == "cosine") is build_loss(recipe.criterion.loss, [1]).needs_cosines
+
+
+@pytest.mark.parametrize("epochs", [1, 40])
+def test_schedule_scales_to_any_length(recipe: Recipe, epochs: int) -> None:
+    train = recipe.train
+    schedule = scale_schedule(
+        epochs=epochs,
+        reference_epochs=train.schedule_epochs,
+        lr=train.lr,
+        warmup_epochs=train.warmup_epochs,
+        lr_steps=train.lr_steps,
+        lr_factor=train.lr_factor,
+        drw_start=train.drw_start,
+    )
+    assert max(*schedule.lr_steps, schedule.drw_start) < epochs
+
+
+def test_round_trip_through_a_file(recipe: Recipe, tmp_path: Path) -> None:
+    save_recipe(recipe, tmp_path / "recipe.toml")
+    assert load_recipe(str(tmp_path / "recipe.toml")) == recipe
+
+
+def test_opens_with_a_summary_and_the_command(name: str) -> None:
+    assert all(recipe_summary(name).split("; "))
+    shipped = Path(load_recipe.__code__.co_filename).parent / "shipped"
+    data, _, method = name.partition("/")
+    for file in (shipped / "data" / f"{data}.toml", shipped / "method" / f"{method}.toml"):
+        summary, command, *_ = file.read_text().splitlines()
+        assert summary.startswith("# ")
+        assert command.startswith("# elfnet train ")
+        assert command.split()[3] in recipe_names()
+        assert (data if "data" in file.parts[-2] else method) in command
+
+
+def test_no_class_is_left_without_examples(recipe: Recipe) -> None:
+    data, classes = recipe.data, CLASSES[recipe.data.source]
+    counts = class_counts(data.profile, classes=classes, largest=LARGEST[data.source], ratio=data.ratio)
+    assert len(counts) == classes
+    assert min(counts) >= 4
+    assert counts[0] / counts[-1] == pytest.approx(data.ratio, rel=0.25)

@@ -1,0 +1,71 @@
+"""What users may rely on, and what importing it costs."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import elfnet
+
+HEAVY = ("torch", "matplotlib", "sklearn", "pydantic", "lightning_fabric", "safetensors", "tensorboard", "wandb")
+
+
+def _loaded_after(statements: str, names: tuple[str, ...]) -> list[str]:
+    """Which of the modules are loaded in a fresh interpreter after running the statements."""
+    code = f"{statements}\nimport sys\nfor name in {names!r}:\n    if name in sys.modules: print(name)"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize("name", elfnet.__all__)
+def test_every_public_name_resolves(name: str) -> None:
+    assert getattr(elfnet, name) is not None
+
+
+def test_the_surface_is_what_it_says() -> None:
+    assert dir(elfnet) == sorted(elfnet.__all__)
+    assert len(set(elfnet.__all__)) == len(elfnet.__all__)
+    assert elfnet.__version__.count(".") == 2
+
+
+def test_type_checkers_see_the_same_names_from_the_same_places() -> None:
+    """The names are written twice: once for type checkers, once for the lazy import."""
+    tree = ast.parse(Path(elfnet.__file__).read_text())
+    typed = {
+        alias.name: node.module
+        for block in tree.body
+        if isinstance(block, ast.If)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert typed == elfnet._HOME
+    assert set(typed) | {"__version__"} == set(elfnet.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'elfnet' has no attribute 'trane'"):
+        elfnet.trane  # noqa: B018
+
+
+def test_importing_the_package_is_cheap() -> None:
+    assert _loaded_after("import elfnet", HEAVY) == []
+
+
+def test_recipes_and_tables_need_no_torch() -> None:
+    assert _loaded_after("from elfnet import load_recipe, ExitTable, Family, replay", ("torch", "matplotlib")) == []
+
+
+def test_deciding_tables_and_reports_need_no_torch() -> None:
+    root = Path(elfnet.__file__).parent
+    files = sorted((root / "report").rglob("*.py"))
+    reports = [".".join(("elfnet", *file.relative_to(root).with_suffix("").parts)) for file in files]
+    modules = [
+        "elfnet.exits.policy",
+        "elfnet.evaluate.exit_table",
+        *(name.removesuffix(".__init__") for name in reports),
+    ]
+    assert _loaded_after("\n".join(f"import {module}" for module in modules), ("torch",)) == []
