@@ -44,15 +44,17 @@ SHARES = {
 class DictatedRule(TrainingRule):
     """Evaluates the real rule, then lets a dictated number leave at each exit."""
 
-    def __init__(self, shares: tuple[float, ...]) -> None:
+    def __init__(self) -> None:
         super().__init__(threshold=0.9)
+        self._numbers: list[int] = []
+        self._exit = 0
+
+    def dictate(self, shares: tuple[float, ...]) -> None:
         self._numbers = [round(share * BATCH) for share in shares[:-1]]
         self._exit = 0
 
     def leaves(self, logits_BC: Tensor, target_B: Tensor) -> Tensor:
         mine = super().leaves(logits_BC, target_B)
-        if logits_BC.dim() == 3:  # mask asks for all exits at once
-            return torch.zeros_like(mine)
         number = self._numbers[self._exit]
         self._exit = (self._exit + 1) % len(self._numbers)
         return torch.arange(len(mine)) < number
@@ -125,8 +127,17 @@ def main() -> None:
         "plain": ours(images, target, machine, None, exits=False, left="mask"),
         "mask": ours(images, target, machine, rule, exits=True, left="mask"),
     }
-    for name, shares in SHARES.items():
-        steps[f"drop, {name}"] = ours(images, target, machine, DictatedRule(shares), exits=True, left="drop")
+    dictated = DictatedRule()
+    drop = ours(images, target, machine, dictated, exits=True, left="drop")
+
+    def drop_with(shares: tuple[float, ...]) -> Callable[[], object]:
+        def step() -> object:
+            dictated.dictate(shares)
+            return drop()
+
+        return step
+
+    steps |= {f"drop, {name}": drop_with(shares) for name, shares in SHARES.items()}
     seconds = interleaved(steps, rounds=ROUNDS, warmup=3)
     write_results(
         "training_step",

@@ -19,6 +19,7 @@ TINY = {
     "model.backbone": "resnet8",
     "model.head_filters": 8,
     "train.epochs": 5,
+    "train.lr": 0.1,
     "train.batch_size": 48,
     "train.compile": "off",
     "train.threads": 1,

@@ -24,6 +24,9 @@ def parser() -> Parser:
     parser.add_argument("--scale", type=float, help="multiply logits by this before eq. 5 (default: the recipe's)")
     parser.add_argument("--per-class", action="store_true", help="also the accuracy of each class")
     parser.add_argument("--against", metavar="RUN", help="compare with this run at full depth, by a paired bootstrap")
+    parser.add_argument(
+        "--fresh-statistics", action="store_true", help="estimate batch-norm statistics anew first (after 'drop')"
+    )
     parser.add_argument("--again", action="store_true", help="run the network even if the table is there")
     parser.add_json_flag()
     parser.add_device_flag()
@@ -39,7 +42,14 @@ def run(words: Sequence[str]) -> int:
 
     device = choose_device(asked.device)
     directory = open_run(asked.run)
-    table = evaluate_run(directory, asked.split, checkpoint=asked.checkpoint, device=device, again=asked.again)
+    table = evaluate_run(
+        directory,
+        asked.split,
+        checkpoint=asked.checkpoint,
+        device=device,
+        again=asked.again,
+        fresh_statistics=asked.fresh_statistics,
+    )
     if asked.against:
         other = evaluate_run(open_run(asked.against), asked.split, checkpoint=asked.checkpoint, device=device)
         return _compare(asked.run, table, asked.against, other, as_json=asked.json)
@@ -47,7 +57,8 @@ def run(words: Sequence[str]) -> int:
     from elfnet.calibrate.family import Family
     from elfnet.calibrate.run_family import results_on
 
-    if asked.threshold or asked.scale or not directory.policy_file.is_file() or asked.checkpoint != "last":
+    other_weights = asked.checkpoint != "last" or asked.fresh_statistics
+    if asked.threshold or asked.scale or other_weights or not directory.policy_file.is_file():
         family = _fixed_family(table, asked.threshold or [], asked.scale)
     else:
         family = Family.open(directory.policy_file, checkpoint_sha256=table.checkpoint_sha256)

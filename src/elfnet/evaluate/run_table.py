@@ -3,15 +3,15 @@
 import numpy as np
 import torch
 
-from elfnet.checkpoint.format import load_checkpoint
+from elfnet.checkpoint.format import load_checkpoint, tensors_sha256
 from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.data.batches import EvaluationBatches, Normalisation, TrainingBatches
+from elfnet.data.batches import EvaluationBatches, Normalisation
 from elfnet.data.from_recipe import load_splits
 from elfnet.data.splits import Splits
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.exit_table import SPLITS, ExitTable
+from elfnet.evaluate.fresh_statistics import estimate_statistics
 from elfnet.evaluate.run_network import logits_of
-from elfnet.models.batch_norm import reset_statistics
 from elfnet.models.cost import count_cost
 from elfnet.models.from_recipe import network_of, network_signature
 from elfnet.models.staged import StagedNetwork
@@ -20,13 +20,21 @@ BATCH = 256
 
 
 def evaluate_run(
-    run: RunDirectory, split: str = "test", *, checkpoint: str = "last", device: str = "cpu", again: bool = False
+    run: RunDirectory,
+    split: str = "test",
+    *,
+    checkpoint: str = "last",
+    device: str = "cpu",
+    again: bool = False,
+    fresh_statistics: bool = False,
 ) -> ExitTable:
     """The exit table of a split, float32; computed unless the run directory holds the one of this checkpoint.
 
     Args:
         checkpoint: `last` (what tables report) or `best` on the calibration split.
         again: compute it even if it is there.
+        fresh_statistics: estimate batch-norm statistics anew first (for runs trained with `drop`). Such a table is of
+            other weights than the checkpoint's, so it is not kept.
     """
     if split not in SPLITS:
         raise RequestError(f"there is no split {split!r}; choose from: {', '.join(SPLITS)}")
@@ -35,7 +43,7 @@ def evaluate_run(
     signature = network_signature(recipe.model, classes=classes, image_channels=channels)
     saved = load_checkpoint(run.checkpoint(checkpoint), network=signature)
     file = run.table(split, checkpoint)
-    if file.is_file() and not again:
+    if file.is_file() and not again and not fresh_statistics:
         kept = ExitTable.open(file)
         if kept.checkpoint_sha256 == saved.sha256:
             return kept
@@ -45,16 +53,23 @@ def evaluate_run(
     splits = load_splits(recipe.data)
     if splits.fingerprint != info["data"]["fingerprint"]:
         raise WorkError(f"the data is not what the run in {run.root} was trained on; restore it, or train again")
+    sha256 = saved.sha256
+    if fresh_statistics:
+        flip = recipe.data.augment == "crop-flip" and splits.horizontal_flip
+        pad = 0 if recipe.data.augment == "none" else recipe.data.pad
+        estimate_statistics(network, splits, flip=flip, pad=pad, batch_size=recipe.train.batch_size)
+        sha256 = tensors_sha256(network.state_dict())
     table = table_of(
         network,
         splits,
         split,
-        checkpoint_sha256=saved.sha256,
+        checkpoint_sha256=sha256,
         confidence_scale=recipe.exits.infer_confidence_scale,
         many_above=recipe.data.many_above,
         few_below=recipe.data.few_below,
     )
-    table.save(file)
+    if not fresh_statistics:
+        table.save(file)
     return table
 
 
@@ -87,24 +102,3 @@ def table_of(
         many_above=many_above,
         few_below=few_below,
     )
-
-
-@torch.no_grad()
-def reestimate_statistics(
-    network: StagedNetwork, splits: Splits, *, flip: bool, pad: int, batch_size: int = 128
-) -> None:
-    """Batch-norm statistics anew from one augmented pass over *all* training images, in place.
-
-    After training with `drop`, later layers hold statistics of the examples that stayed; this gives them those of
-    everybody, as full-depth inference sees them.
-    """
-    device = next(network.parameters()).device
-    reset_statistics(network)
-    network.train()
-    normalisation = Normalisation.of(splits.train)
-    batches = TrainingBatches(
-        splits.train, normalisation, batch_size=batch_size, seed=0, pad=pad, flip=flip, device=device
-    )
-    for images, _ in batches.epoch(0):
-        network.forward(images)
-    network.eval()

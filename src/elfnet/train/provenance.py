@@ -7,6 +7,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from elfnet.data.batches import Normalisation
+from elfnet.data.splits import Splits
+from elfnet.models.cost import NetworkCost
+from elfnet.recipe.schema import Recipe
+from elfnet.train.machine import choose_machine
 from elfnet.version import __version__
 
 PACKAGES = ("torch", "numpy", "lightning-fabric", "scikit-learn", "safetensors", "pydantic")
@@ -39,4 +44,37 @@ def describe_environment() -> dict[str, Any]:
         "versions": _package_versions(),
         "hardware": {"processor": _processor(), "cores": os.cpu_count(), "system": platform.system()},
         "command": " ".join([Path(program).name, *arguments]),
+    }
+
+
+def run_info(recipe: Recipe, splits: Splits, normalisation: Normalisation, cost: NetworkCost) -> dict[str, Any]:
+    images = len(splits.train)
+    machine = choose_machine(
+        device=recipe.train.device,
+        precision=recipe.train.precision,
+        compile=recipe.train.compile,
+        channels_last=recipe.train.channels_last,
+        threads=recipe.train.threads,
+        work=float(images * recipe.train.epochs * cost.to_exit[-1]),
+    )
+    return {
+        **describe_environment(),
+        "machine": machine.to_dict(),
+        "seeds": {
+            "subset": recipe.data.subset_seed,
+            "class_order": recipe.data.class_order_seed,
+            "training": recipe.train.seed,
+        },
+        "data": {
+            "fingerprint": splits.fingerprint,
+            "class_names": list(splits.class_names),
+            "class_counts": splits.class_counts_C.tolist(),
+            "train": images,
+            "calibration": len(splits.calibration),
+            "test": len(splits.test),
+            "image_shape": list(splits.train.images_NHWC.shape[1:]),
+            "mean": list(normalisation.mean_K),
+            "std": list(normalisation.std_K),
+        },
+        "multiply_adds": {"plain": cost.plain, "stages": list(cost.stages), "heads": list(cost.heads)},
     }

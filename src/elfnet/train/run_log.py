@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from elfnet import atomic
+from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.errors import RequestError, WorkError
+from elfnet.recipe.schema import Recipe
 
 
 class Logger(Protocol):
@@ -94,3 +96,16 @@ class WeightsAndBiases:
 
     def close(self) -> None:
         self._run.finish()
+
+
+def open_loggers(run: RunDirectory, recipe: Recipe, epochs_done: int) -> list[Logger]:
+    loggers: list[Logger] = [JsonLines(run.log_file, keep_epochs=epochs_done)]
+    if recipe.track.tensorboard:
+        loggers.append(TensorBoard(run.root / "tensorboard", purge_epoch=epochs_done))
+    if recipe.track.wandb:
+        loggers.append(
+            WeightsAndBiases(
+                run.root, project=recipe.track.wandb_project, name=run.root.resolve().name, recipe=recipe.model_dump()
+            )
+        )
+    return loggers

@@ -4,12 +4,10 @@ Everything random is a function of (seed, epoch), and a checkpoint is written af
 killed and resumed ends bit for bit where an undisturbed one ends, on the same processor, threads and settings.
 """
 
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -17,107 +15,26 @@ from lightning_fabric import Fabric
 
 from elfnet.checkpoint.format import Checkpoint, load_checkpoint, save_checkpoint
 from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.criterion.base_loss import build_loss
 from elfnet.criterion.class_weights import class_weights
 from elfnet.data.batches import EvaluationBatches, Normalisation, TrainingBatches
 from elfnet.data.from_recipe import load_splits
 from elfnet.data.splits import Splits
-from elfnet.errors import RequestError, WorkError
+from elfnet.errors import WorkError
 from elfnet.evaluate.run_network import logits_of
-from elfnet.exits.threshold import parse_threshold
-from elfnet.exits.training_rule import TrainingRule
-from elfnet.models.cost import NetworkCost, count_cost
+from elfnet.models.cost import count_cost
 from elfnet.models.from_recipe import network_of, network_signature
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import Recipe
 from elfnet.train.epoch_statistics import head_classes
 from elfnet.train.exiting_forward import ExitingForward
-from elfnet.train.machine import Machine, choose_machine
+from elfnet.train.from_recipe import loss_of, rule_of, schedule_of
+from elfnet.train.machine import Machine
+from elfnet.train.observer import Observer, Silent
 from elfnet.train.optimiser import build_sgd, momentum_state, restore_momentum
-from elfnet.train.provenance import describe_environment
-from elfnet.train.run_log import JsonLines, Logger, TensorBoard, WeightsAndBiases
-from elfnet.train.schedule import Schedule, scale_schedule
+from elfnet.train.provenance import run_info
+from elfnet.train.run_directory_checks import prepare_directory, require_same_data
+from elfnet.train.run_log import open_loggers
 from elfnet.train.trainer import Trainer
-
-
-class Observer(Protocol):
-    """Who watches a run: a progress bar, plain lines, or nobody."""
-
-    def started(self, recipe: Recipe, info: dict[str, Any], epochs_done: int) -> None: ...
-
-    def step(self, step: int, steps: int) -> None: ...
-
-    def epoch(self, record: dict[str, Any]) -> None: ...
-
-
-class Silent:
-    """Nobody watches."""
-
-    def started(self, recipe: Recipe, info: dict[str, Any], epochs_done: int) -> None:
-        pass
-
-    def step(self, step: int, steps: int) -> None:
-        pass
-
-    def epoch(self, record: dict[str, Any]) -> None:
-        pass
-
-
-def schedule_of(recipe: Recipe) -> Schedule:
-    train = recipe.train
-    return scale_schedule(
-        epochs=train.epochs,
-        reference_epochs=train.schedule_epochs,
-        lr=train.lr,
-        warmup_epochs=train.warmup_epochs,
-        lr_steps=train.lr_steps,
-        lr_factor=train.lr_factor,
-        drw_start=train.drw_start,
-    )
-
-
-def rule_of(recipe: Recipe, classes: int) -> TrainingRule | None:
-    """Eq. 1 as the recipe has it; None for plain networks and for joint training over all exits."""
-    try:
-        threshold = parse_threshold(recipe.exits.train_threshold, classes=classes)
-    except RequestError as error:
-        raise RequestError(f"exits.train_threshold: {error}") from error
-    if not recipe.model.exits or recipe.exits.rule == "all":
-        return None
-    return TrainingRule(threshold=threshold, confidence_scale=recipe.exits.train_confidence_scale)
-
-
-def _run_info(recipe: Recipe, splits: Splits, normalisation: Normalisation, cost: NetworkCost) -> dict[str, Any]:
-    images = len(splits.train)
-    machine = choose_machine(
-        device=recipe.train.device,
-        precision=recipe.train.precision,
-        compile=recipe.train.compile,
-        channels_last=recipe.train.channels_last,
-        threads=recipe.train.threads,
-        work=float(images * recipe.train.epochs * cost.to_exit[-1]),
-    )
-    return {
-        **describe_environment(),
-        "machine": machine.to_dict(),
-        "seeds": {
-            "subset": recipe.data.subset_seed,
-            "class_order": recipe.data.class_order_seed,
-            "training": recipe.train.seed,
-        },
-        "data": {
-            "fingerprint": splits.fingerprint,
-            "class_names": list(splits.class_names),
-            "class_counts": splits.class_counts_C.tolist(),
-            "train": images,
-            "calibration": len(splits.calibration),
-            "test": len(splits.test),
-            "image_shape": list(splits.train.images_NHWC.shape[1:]),
-            "mean": list(normalisation.mean_K),
-            "std": list(normalisation.std_K),
-        },
-        "multiply_adds": {"plain": cost.plain, "stages": list(cost.stages), "heads": list(cost.heads)},
-    }
 
 
 @dataclass
@@ -153,22 +70,22 @@ def train_recipe(
     """
     run = RunDirectory(Path(out))
     observer = observer or Silent()
-    _prepare_directory(run, recipe, resume=resume, overwrite=overwrite)
+    prepare_directory(run, recipe, resume=resume, overwrite=overwrite)
     splits = load_splits(recipe.data)
     normalisation = Normalisation.of(splits.train)
     channels = splits.train.images_NHWC.shape[-1]
     classes = len(splits.class_names)
-    # Whatever may be refused is made before anything is written.
-    rule, schedule = rule_of(recipe, classes), schedule_of(recipe)
+    # What may be refused is tried before anything is written.
+    rule_of(recipe, classes), schedule_of(recipe), loss_of(recipe.criterion, splits.class_counts_C.tolist())
 
     torch.manual_seed(recipe.train.seed)
     network = network_of(recipe.model, classes=classes, image_channels=channels)
     height, width = splits.train.images_NHWC.shape[1:3]
     if run.exists():
         info = run.info()
-        _require_same_data(run, info, splits)
+        require_same_data(run, info, splits)
     else:
-        info = _run_info(recipe, splits, normalisation, count_cost(network, (channels, height, width)))
+        info = run_info(recipe, splits, normalisation, count_cost(network, (channels, height, width)))
         run.create(recipe, info)
     machine = Machine(**info["machine"])
     torch.set_num_threads(machine.threads)
@@ -184,58 +101,11 @@ def train_recipe(
     if state.epochs_done >= recipe.train.epochs:
         return run
 
-    fabric = Fabric(
-        accelerator=machine.device,
-        devices=1,
-        precision="bf16-mixed" if machine.precision == "bfloat16" else "32-true",
+    trainer, optimiser = _assemble(recipe, splits, normalisation, network, machine, saved, observer)
+    calibration = EvaluationBatches(
+        splits.calibration, normalisation, batch_size=256, device=next(network.parameters()).device
     )
-    network.to(fabric.device)
-    if machine.channels_last:
-        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    forward = ExitingForward(network, rule, left=recipe.exits.left)
-    optimiser = build_sgd(
-        network, lr=recipe.train.lr, momentum=recipe.train.momentum, weight_decay=recipe.train.weight_decay
-    )
-    if saved is not None:
-        restore_momentum(optimiser, network, saved.optimiser)
-    batches = TrainingBatches(
-        splits.train,
-        normalisation,
-        batch_size=recipe.train.batch_size,
-        seed=recipe.train.seed,
-        pad=0 if recipe.data.augment == "none" else recipe.data.pad,
-        flip=recipe.data.augment == "crop-flip" and splits.horizontal_flip,
-        device=fabric.device,
-        channels_last=machine.channels_last,
-    )
-    if machine.compile:
-        forward.compile_for(batches.batch_size)
-    trainer = Trainer(
-        fabric=fabric,
-        forward=forward,
-        optimiser=optimiser,
-        loss=build_loss(
-            recipe.criterion.loss,
-            splits.class_counts_C.tolist(),
-            focal_gamma=recipe.criterion.focal_gamma,
-            ldam_max_margin=recipe.criterion.ldam_max_margin,
-            ldam_power=recipe.criterion.ldam_power,
-            ldam_scale=recipe.criterion.ldam_scale,
-        ),
-        class_weights_C=torch.from_numpy(
-            class_weights(
-                recipe.criterion.reweight, splits.class_counts_C.tolist(), beta=recipe.criterion.effective_beta
-            )
-        ),
-        reweight=recipe.criterion.reweight,
-        schedule=schedule,
-        batches=batches,
-        is_head_C=head_classes(splits.class_counts_C.tolist()),
-        seed=recipe.train.seed,
-        on_step=observer.step,
-    )
-    calibration = EvaluationBatches(splits.calibration, normalisation, batch_size=256, device=fabric.device)
-    loggers = _open_loggers(run, recipe, state.epochs_done)
+    loggers = open_loggers(run, recipe, state.epochs_done)
     try:
         while state.epochs_done < recipe.train.epochs:
             began = time.perf_counter()
@@ -264,54 +134,63 @@ def train_recipe(
     return run
 
 
+def _assemble(
+    recipe: Recipe,
+    splits: Splits,
+    normalisation: Normalisation,
+    network: StagedNetwork,
+    machine: Machine,
+    saved: Checkpoint | None,
+    observer: Observer,
+) -> tuple[Trainer, torch.optim.Optimizer]:
+    """Put the network where it is to run, and everything that trains it around it."""
+    fabric = Fabric(
+        accelerator=machine.device,
+        devices=1,
+        precision="bf16-mixed" if machine.precision == "bfloat16" else "32-true",
+    )
+    network.to(fabric.device)
+    if machine.channels_last:
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    counts = splits.class_counts_C.tolist()
+    forward = ExitingForward(network, rule_of(recipe, len(counts)), left=recipe.exits.left)
+    optimiser = build_sgd(
+        network, lr=recipe.train.lr, momentum=recipe.train.momentum, weight_decay=recipe.train.weight_decay
+    )
+    if saved is not None:
+        restore_momentum(optimiser, network, saved.optimiser)
+    batches = TrainingBatches(
+        splits.train,
+        normalisation,
+        batch_size=recipe.train.batch_size,
+        seed=recipe.train.seed,
+        pad=0 if recipe.data.augment == "none" else recipe.data.pad,
+        flip=recipe.data.augment == "crop-flip" and splits.horizontal_flip,
+        device=fabric.device,
+        channels_last=machine.channels_last,
+    )
+    if machine.compile:
+        forward.compile_for(batches.batch_size)
+    trainer = Trainer(
+        fabric=fabric,
+        forward=forward,
+        optimiser=optimiser,
+        loss=loss_of(recipe.criterion, counts),
+        class_weights_C=torch.from_numpy(
+            class_weights(recipe.criterion.reweight, counts, beta=recipe.criterion.effective_beta)
+        ),
+        reweight=recipe.criterion.reweight,
+        schedule=schedule_of(recipe),
+        batches=batches,
+        is_head_C=head_classes(counts),
+        seed=recipe.train.seed,
+        on_step=observer.step,
+    )
+    return trainer, optimiser
+
+
 def _is_last(state: _State, recipe: Recipe) -> bool:
     return state.epochs_done + 1 == recipe.train.epochs
-
-
-def _prepare_directory(run: RunDirectory, recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
-    if resume and overwrite:
-        raise RequestError("--resume and --overwrite contradict each other; give one of them")
-    if run.exists() and overwrite:
-        shutil.rmtree(run.root)
-    elif run.exists() and not resume:
-        raise RequestError(f"{run.root} holds a run already; give --resume, --overwrite, or another --out")
-    elif run.exists():
-        _require_same_recipe(run, recipe)
-    elif resume and not run.root.exists():
-        raise RequestError(f"there is no run in {run.root} to resume; leave --resume out to start one")
-    elif run.root.exists() and (not run.root.is_dir() or any(run.root.iterdir())):
-        raise RequestError(f"{run.root} exists and is not a run; give another --out")
-
-
-def _require_same_recipe(run: RunDirectory, recipe: Recipe) -> None:
-    there, asked = run.recipe().model_dump(), recipe.model_dump()
-    for section, fields in asked.items():
-        for name, value in fields.items():
-            if there[section][name] != value:
-                raise RequestError(
-                    f"the run in {run.root} has {section}.{name}={there[section][name]}, not {value}; "
-                    "resume it as it is, or start another with --out"
-                )
-
-
-def _require_same_data(run: RunDirectory, info: dict[str, Any], splits: Splits) -> None:
-    if info["data"]["fingerprint"] != splits.fingerprint:
-        raise WorkError(
-            f"the data is not what the run in {run.root} began with; restore it, or start another with --out"
-        )
-
-
-def _open_loggers(run: RunDirectory, recipe: Recipe, epochs_done: int) -> list[Logger]:
-    loggers: list[Logger] = [JsonLines(run.log_file, keep_epochs=epochs_done)]
-    if recipe.track.tensorboard:
-        loggers.append(TensorBoard(run.root / "tensorboard", purge_epoch=epochs_done))
-    if recipe.track.wandb:
-        loggers.append(
-            WeightsAndBiases(
-                run.root, project=recipe.track.wandb_project, name=run.root.resolve().name, recipe=recipe.model_dump()
-            )
-        )
-    return loggers
 
 
 def _balanced_accuracy(network: StagedNetwork, batches: EvaluationBatches, splits: Splits, precision: str) -> float:

@@ -48,7 +48,7 @@ def draw_class_distribution(
             facecolor=GROUP_LOOKS[name].colour,
             edgecolor=PAPER,
             hatch=GROUP_LOOKS[name].hatch,
-            label=f"{name} ({size} {'class' if size == 1 else 'classes'})",
+            label=f"{name}: {size}",
         )
         for name, size in zip(GROUP_NAMES, sizes, strict=True)
         if size

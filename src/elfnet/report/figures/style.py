@@ -158,7 +158,7 @@ def mark_switch(axes: Any, epoch: int | None, *, label: bool = True) -> None:
     """A vertical line where re-weighting begins."""
     if epoch is None:
         return
-    axes.axvline(epoch - 0.5, color=MUTED, linewidth=1.0, linestyle=(0, (4, 3)))
+    axes.axvline(epoch - 0.5, color=INK, linewidth=1.1, linestyle=(0, (4, 3)))
     if label:
         axes.annotate(
             "re-weighting from here",

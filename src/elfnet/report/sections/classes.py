@@ -30,7 +30,7 @@ def _distribution(record: RunRecord, key: str) -> Markup:
         f"{key}-classes",
         "Training images by class",
         f"Training split, n = {int(counts_C.sum()):,}; largest : smallest = {counts_C.max() / counts_C.min():.3g}. "
-        f"Groups by training images: {record.groups.rule}.",
+        f"Groups, with their numbers of classes: {record.groups.rule}.",
     )
 
 

@@ -1,0 +1,43 @@
+"""The exits and train sections of a recipe, flattened into plain arguments."""
+
+from elfnet.criterion.base_loss import BaseLoss, build_loss
+from elfnet.errors import RequestError
+from elfnet.exits.threshold import parse_threshold
+from elfnet.exits.training_rule import TrainingRule
+from elfnet.recipe.schema import CriterionRecipe, Recipe
+from elfnet.train.schedule import Schedule, scale_schedule
+
+
+def schedule_of(recipe: Recipe) -> Schedule:
+    train = recipe.train
+    return scale_schedule(
+        epochs=train.epochs,
+        reference_epochs=train.schedule_epochs,
+        lr=train.lr,
+        warmup_epochs=train.warmup_epochs,
+        lr_steps=train.lr_steps,
+        lr_factor=train.lr_factor,
+        drw_start=train.drw_start,
+    )
+
+
+def rule_of(recipe: Recipe, classes: int) -> TrainingRule | None:
+    """Eq. 1 as the recipe has it; None for plain networks and for joint training over all exits."""
+    try:
+        threshold = parse_threshold(recipe.exits.train_threshold, classes=classes)
+    except RequestError as error:
+        raise RequestError(f"exits.train_threshold: {error}") from error
+    if not recipe.model.exits or recipe.exits.rule == "all":
+        return None
+    return TrainingRule(threshold=threshold, confidence_scale=recipe.exits.train_confidence_scale)
+
+
+def loss_of(criterion: CriterionRecipe, class_counts: list[int]) -> BaseLoss:
+    return build_loss(
+        criterion.loss,
+        class_counts,
+        focal_gamma=criterion.focal_gamma,
+        ldam_max_margin=criterion.ldam_max_margin,
+        ldam_power=criterion.ldam_power,
+        ldam_scale=criterion.ldam_scale,
+    )

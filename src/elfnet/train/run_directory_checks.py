@@ -1,0 +1,42 @@
+"""Refusing to write where something else is, and to resume what is not the same run."""
+
+import shutil
+from typing import Any
+
+from elfnet.checkpoint.run_directory import RunDirectory
+from elfnet.data.splits import Splits
+from elfnet.errors import RequestError, WorkError
+from elfnet.recipe.schema import Recipe
+
+
+def prepare_directory(run: RunDirectory, recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
+    if resume and overwrite:
+        raise RequestError("--resume and --overwrite contradict each other; give one of them")
+    if run.exists() and overwrite:
+        shutil.rmtree(run.root)
+    elif run.exists() and not resume:
+        raise RequestError(f"{run.root} holds a run already; give --resume, --overwrite, or another --out")
+    elif run.exists():
+        _require_same_recipe(run, recipe)
+    elif resume and not run.root.exists():
+        raise RequestError(f"there is no run in {run.root} to resume; leave --resume out to start one")
+    elif run.root.exists() and (not run.root.is_dir() or any(run.root.iterdir())):
+        raise RequestError(f"{run.root} exists and is not a run; give another --out")
+
+
+def _require_same_recipe(run: RunDirectory, recipe: Recipe) -> None:
+    there, asked = run.recipe().model_dump(), recipe.model_dump()
+    for section, fields in asked.items():
+        for name, value in fields.items():
+            if there[section][name] != value:
+                raise RequestError(
+                    f"the run in {run.root} has {section}.{name}={there[section][name]}, not {value}; "
+                    "resume it as it is, or start another with --out"
+                )
+
+
+def require_same_data(run: RunDirectory, info: dict[str, Any], splits: Splits) -> None:
+    if info["data"]["fingerprint"] != splits.fingerprint:
+        raise WorkError(
+            f"the data is not what the run in {run.root} began with; restore it, or start another with --out"
+        )
