@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.utils._triton
 
 from elfnet.errors import RequestError
 from elfnet.train.machine import Machine, bfloat16_is_native, choose_device, choose_machine

@@ -45,7 +45,7 @@ def run(words: Sequence[str]) -> int:
     with Watch() as watch:
         trained = train_recipe(recipe, out, resume=asked.resume, overwrite=asked.overwrite, observer=watch)
     if asked.no_report:
-        console().print(f"run: {out}", markup=False)
+        print_json({"run": str(out)}) if asked.json else console().print(f"run: {out}", markup=False)
         return 0
     device = trained.info()["machine"]["device"]
     results = measure_run(trained, calibrate_run(trained, device=device), device=device)

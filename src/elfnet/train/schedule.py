@@ -64,7 +64,7 @@ def scale_schedule(
     factor = epochs / reference_epochs
 
     def whole(at: int) -> int:
-        # 160 * 40 / 200 may come out a hair below 32.
+        # 180 * (70 / 200) comes out a hair below 63.
         return floor(at * factor + 1e-9)
 
     return Schedule(

@@ -18,8 +18,10 @@ MOST_ROWS_OPEN = 30
 def classes(record: RunRecord, key: str) -> Markup:
     """The distribution, and the table beside it."""
     table = _table(record)
-    if min(len(record.class_names), MOST_ROWS) > MOST_ROWS_OPEN:
-        table = element("details", element("summary", f"Table of all {len(record.class_names):,} classes"), table)
+    number = len(record.class_names)
+    if number > MOST_ROWS_OPEN:
+        which = f"all {number:,} classes" if number <= MOST_ROWS else f"{MOST_ROWS:,} of {number:,} classes"
+        table = element("details", element("summary", f"Table of {which}"), table)
     return joined(element("h3", "Classes"), figure_grid(_distribution(record, key), table))
 
 
