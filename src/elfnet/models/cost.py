@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from elfnet.models.evaluation_mode import evaluation_mode
 from elfnet.models.staged import StagedNetwork
 
 
@@ -48,14 +49,12 @@ def count_cost(network: StagedNetwork, image_shape: tuple[int, int, int]) -> Net
 
     One real image of zeros is run in evaluation mode, so batch norm learns nothing from it.
     """
-    was_training = network.training
-    network.eval()
     features = torch.zeros(1, *image_shape, device=next(network.parameters()).device)
     stages, heads = [], []
-    for stage, head in network.pairs():
-        stage_cost, features = _multiply_adds(stage, features)
-        head_cost, _ = _multiply_adds(head, features)
-        stages.append(stage_cost)
-        heads.append(head_cost)
-    network.train(was_training)
+    with evaluation_mode(network):
+        for stage, head in network.pairs():
+            stage_cost, features = _multiply_adds(stage, features)
+            head_cost, _ = _multiply_adds(head, features)
+            stages.append(stage_cost)
+            heads.append(head_cost)
     return NetworkCost(tuple(stages), tuple(heads))

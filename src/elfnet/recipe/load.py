@@ -69,8 +69,12 @@ def _layers(name: str, extended_by: tuple[str, ...] = ()) -> dict[str, Any]:
                 f"recipe {name} extends itself; let it extend a shipped recipe, such as {DEFAULT_RECIPE}"
             )
         own = _read_toml(Path(name))
-        base = own.pop("extends", None)
-        return _merged(_layers(str(base), (*extended_by, name)), own) if base is not None else own
+        if "extends" not in own:
+            return own
+        base = str(own.pop("extends"))
+        # A file that is extended is found beside the one that names it, wherever the command is run.
+        base = str(Path(name).parent / base) if base.endswith(".toml") else base
+        return _merged(_layers(base, (*extended_by, name)), own)
     data, _, method = name.partition("/")
     shipped_data, shipped_method = _shipped("data"), _shipped("method")
     if data not in shipped_data or method not in shipped_method:

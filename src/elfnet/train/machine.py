@@ -34,13 +34,12 @@ class Machine:
 def choose_device(device: str) -> str:
     """`auto` takes the accelerator that torch finds, else the CPU."""
     if device != "auto":
-        kind = device.partition(":")[0]
         available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-        if kind not in available:
+        if device not in available:
             raise RequestError(f"train.device={device} is unknown; choose from: auto, {', '.join(available)}")
-        if not available[kind]:
+        if not available[device]:
             raise RequestError(f"train.device={device} is not available on this machine; use train.device=auto")
-        return kind
+        return device
     if torch.cuda.is_available():
         return "cuda"
     return "mps" if torch.backends.mps.is_available() else "cpu"
