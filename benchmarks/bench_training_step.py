@@ -3,7 +3,7 @@
     python benchmarks/bench_training_step.py
 
 - `straightforward`: eager float32, default memory layout, the loop that anyone writes first.
-- `plain`: the same network as elfnet trains it, with everything on `auto` for a long run on this machine.
+- `plain`: the same network as elfnet trains it, with everything on `auto`, as for a long run on this machine.
 - `mask`: ELF on top of it, examples that left are masked.
 - `drop`: ELF, examples that left are dropped, for several shares leaving at each exit. Who leaves is dictated, so that
   shares are exact; the rule is evaluated all the same.
@@ -115,8 +115,17 @@ def flops_share(shares: tuple[float, ...]) -> float:
 
 
 def main() -> None:
-    machine = choose_machine(
-        device="cpu", precision="auto", compile="auto", channels_last="auto", threads=0, work=float("inf")
+    machine, shrinking = (
+        choose_machine(
+            device="cpu",
+            precision="auto",
+            compile="auto",
+            channels_last="auto",
+            threads=0,
+            work=float("inf"),
+            batch_shrinks=shrinks,
+        )
+        for shrinks in (False, True)
     )
     torch.manual_seed(0)
     images = torch.randn(BATCH, 3, 32, 32).to(memory_format=torch.channels_last)
@@ -128,7 +137,7 @@ def main() -> None:
         "mask": ours(images, target, machine, rule, exits=True, left="mask"),
     }
     dictated = DictatedRule()
-    drop = ours(images, target, machine, dictated, exits=True, left="drop")
+    drop = ours(images, target, shrinking, dictated, exits=True, left="drop")
 
     def drop_with(shares: tuple[float, ...]) -> Callable[[], object]:
         def step() -> object:
@@ -143,7 +152,7 @@ def main() -> None:
         "training_step",
         {
             "what": f"one training step, ResNet-32, batch {BATCH}; ratios of times measured in turn, {ROUNDS} rounds",
-            "machine": machine.to_dict(),
+            "machine": {"plain and mask": machine.to_dict(), "drop": shrinking.to_dict()},
             "images_per_second": {
                 name: round(BATCH / sorted(times)[len(times) // 2]) for name, times in seconds.items()
             },

@@ -148,3 +148,10 @@ def test_a_device_that_is_not_there_is_one_line(pretend: Pretend, device: str, m
 def test_choices_are_plain_data() -> None:
     machine = Machine(device="cpu", precision="float32", compile=False, channels_last=True, threads=2)
     assert Machine(**machine.to_dict()) == machine
+
+
+def test_auto_does_not_compile_where_the_batch_shrinks(pretend: Pretend) -> None:
+    pretend(compilers=("g++",))
+    assert _choose(work=float("inf")).compile
+    assert not _choose(work=float("inf"), batch_shrinks=True).compile
+    assert _choose(work=float("inf"), batch_shrinks=True, compile="on").compile

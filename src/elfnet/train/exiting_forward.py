@@ -7,6 +7,7 @@ really do not run on those that left. Both give the criterion the same thing. Th
 
 # Shapes: E exits, B batch, C classes
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -18,6 +19,8 @@ from elfnet.models.staged import StagedNetwork
 # Below this many examples a compiled stage is not used: torch.compile makes a graph of its own for a batch of one,
 # and small batches are rare.
 SMALLEST_COMPILED_BATCH = 2
+
+Run = Callable[[nn.Module, Tensor], Tensor]
 
 
 class ExitingForward(nn.Module):
@@ -37,20 +40,23 @@ class ExitingForward(nn.Module):
         self.rule = rule
         self.left = left
         self._compiled_batch: int | None = None
+        self._run_full: Run = _full_batch
+        self._run_part: Run = _part_of_batch
 
     def compile_for(self, batch_size: int) -> None:
         """Compile in place, with graphs that do not depend on what happened before, so that a resumed run uses the
-        same ones: in `mask` one static graph for full batches (a smaller last batch runs uncompiled), in `drop` one
-        graph a stage and head whose batch size is dynamic from the start.
+        same ones: in `mask` one static graph for full batches (a smaller last batch runs uncompiled), in `drop` two
+        graphs a stage and head, a static one for full batches and one for all smaller sizes.
         """
         # What this process compiled before counts against torch's limit of graphs; past it, it would not compile.
         torch.compiler.reset()
+        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 4 * self.network.exits)
         self._compiled_batch = batch_size
         if self.left == "mask" or self.rule is None:
             self.network.compile(dynamic=False)
         else:
-            for module in (*self.network.stages, *self.network.heads):
-                module.compile()
+            self._run_full = torch.compile(_full_batch, dynamic=False)
+            self._run_part = torch.compile(_part_of_batch)
 
     def forward(self, images: Tensor, target_B: Tensor) -> tuple[Tensor, Tensor]:
         """Logits (E, B, C), zero where not visited in `drop`; and visited (E, B)."""
@@ -89,11 +95,13 @@ class ExitingForward(nn.Module):
     def _run(self, module: nn.Module, features: Tensor) -> Tensor:
         if self._compiled_batch is None:
             result: Tensor = module(features)
+        elif len(features) == self._compiled_batch:
+            result = self._run_full(module, features)
         elif len(features) < SMALLEST_COMPILED_BATCH:
-            result = module.forward(features)
+            result = module(features)
         else:
             torch._dynamo.mark_dynamic(features, 0)
-            result = module(features)
+            result = self._run_part(module, features)
         return result
 
     def _nobody_stays(self, logits_E: list[Tensor], visited_E: list[Tensor], *, after: int) -> None:
@@ -107,6 +115,17 @@ class ExitingForward(nn.Module):
         for _ in range(after + 1, self.network.exits):
             logits_E.append(torch.zeros_like(logits_E[0]) + zero)
             visited_E.append(torch.zeros_like(visited_E[0]))
+
+
+# Two functions that do the same: torch keeps compiled graphs by function, so neither is ever run with the other's.
+def _full_batch(module: nn.Module, features: Tensor) -> Tensor:
+    result: Tensor = module(features)
+    return result
+
+
+def _part_of_batch(module: nn.Module, features: Tensor) -> Tensor:
+    result: Tensor = module(features)
+    return result
 
 
 def _rows(features: Tensor, index: Tensor) -> Tensor:

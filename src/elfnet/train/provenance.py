@@ -56,6 +56,7 @@ def run_info(recipe: Recipe, splits: Splits, normalisation: Normalisation, cost:
         channels_last=recipe.train.channels_last,
         threads=recipe.train.threads,
         work=float(images * recipe.train.epochs * cost.to_exit[-1]),
+        batch_shrinks=recipe.exits.left == "drop",
     )
     return {
         **describe_environment(),
