@@ -73,6 +73,16 @@ def test_evaluate_at_thresholds(elfnet: Call, finished: Path) -> None:
     assert costs[0] >= costs[1] >= costs[2]
 
 
+def test_evaluate_with_other_group_boundaries(elfnet: Call, finished: Path) -> None:
+    def sizes(*flags: object) -> dict[str, int]:
+        results = json.loads(elfnet("evaluate", finished, "--json", *flags)[1])
+        by_group: dict[str, int] = results["points"]["full"]["n_by_group"]
+        return by_group
+
+    assert sizes("--many-above", 5, "--few-below", 1) == {"many": 60, "medium": 0, "few": 0}
+    assert sizes("--many-above", 500, "--few-below", 400) == {"many": 0, "medium": 0, "few": 60}
+
+
 def test_evaluate_best_checkpoint_has_a_table_of_its_own(elfnet: Call, finished: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(finished, run)

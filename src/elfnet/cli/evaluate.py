@@ -22,6 +22,8 @@ def parser() -> Parser:
         "--threshold", action="append", metavar="S", help="s of eq. 5: a number or a multiple of 1/C; may be repeated"
     )
     parser.add_argument("--scale", type=float, help="multiply logits by this before eq. 5 (default: the recipe's)")
+    parser.add_argument("--many-above", type=int, metavar="N", help="other boundary of 'many' (default: the recipe's)")
+    parser.add_argument("--few-below", type=int, metavar="N", help="other boundary of 'few' (default: the recipe's)")
     parser.add_argument("--per-class", action="store_true", help="also the accuracy of each class")
     parser.add_argument("--against", metavar="RUN", help="compare with this run at full depth, by a paired bootstrap")
     parser.add_argument(
@@ -50,8 +52,10 @@ def run(words: Sequence[str]) -> int:
         again=asked.again,
         fresh_statistics=asked.fresh_statistics,
     )
+    table = _with_boundaries(table, asked.many_above, asked.few_below)
     if asked.against:
         other = evaluate_run(open_run(asked.against), asked.split, checkpoint=asked.checkpoint, device=device)
+        other = _with_boundaries(other, asked.many_above, asked.few_below)
         return _compare(asked.run, table, asked.against, other, as_json=asked.json)
 
     from elfnet.calibrate.family import Family
@@ -73,6 +77,14 @@ def run(words: Sequence[str]) -> int:
     if asked.per_class:
         screen.print(_per_class(table, results))
     return 0
+
+
+def _with_boundaries(table: Any, many_above: int | None, few_below: int | None) -> Any:
+    """The same table with other frequency groups, where asked for."""
+    from dataclasses import replace
+
+    boundaries = {"many_above": many_above, "few_below": few_below}
+    return replace(table, **{name: value for name, value in boundaries.items() if value is not None})
 
 
 def _fixed_family(table: Any, thresholds: list[str], scale: float | None) -> Any:
