@@ -3,9 +3,7 @@
 Run: python benchmarks/bench_operating_points.py
 """
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 
@@ -17,10 +15,9 @@ from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.replay import replay
 from elfnet.evaluate.sweep import sweep, sweep_uniform
 from elfnet.exits.policy import Policy
-from environment import describe_environment
+from timing import write_results
 
 EXAMPLES, EXITS, CLASSES, POINTS, REPEATS = 10_000, 4, 10, 1_000, 7
-RESULT = Path(__file__).parent / "results" / "operating_points.json"
 
 
 def synthetic_table(rng: np.random.Generator) -> ExitTable:
@@ -72,20 +69,15 @@ def main() -> None:
         "derive + 1,000 points, one threshold": median_seconds(lambda: sweep_uniform(derive(table), uniform_P)),
         "1,000 points replayed one by one, all metrics": median_seconds(one_by_one),
     }
-    for name, value in seconds.items():
-        print(f"{name:48s} {value:8.4f} s")
-    content = {
-        "examples": EXAMPLES,
-        "exits": EXITS,
-        "classes": CLASSES,
-        "points": POINTS,
-        "repeats": REPEATS,
-        "median_seconds": {name: round(value, 5) for name, value in seconds.items()},
-        "environment": describe_environment(),
-        "command": "python benchmarks/bench_operating_points.py",
-    }
-    RESULT.parent.mkdir(parents=True, exist_ok=True)
-    RESULT.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    write_results(
+        "operating_points",
+        {
+            "what": f"{POINTS:,} operating points from {EXAMPLES:,} examples x {EXITS} exits x {CLASSES} classes",
+            "median_seconds": {name: round(value, 5) for name, value in seconds.items()},
+            "repeats": REPEATS,
+            "aim": "1,000 points in under 1 s",
+        },
+    )
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from environment import describe_environment
+from elfnet.train.provenance import describe_environment
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -35,7 +35,9 @@ def ratio(seconds: Mapping[str, list[float]], slow: str, fast: str) -> dict[str,
 
 def write_results(name: str, results: Mapping[str, Any]) -> None:
     """Print, and keep under benchmarks/results/ with what they were measured on."""
-    content = {**results, "environment": describe_environment()}
+    environment = {key: value for key, value in describe_environment().items() if key != "command"}
+    command = f"python benchmarks/bench_{name}.py"
+    content = {"command": command, **results, "environment": environment}
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n")
     print(json.dumps(dict(results), indent=2))

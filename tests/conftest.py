@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 # Before torch is imported: compiling in this process instead of in a pool of workers that outlives the test.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
@@ -53,3 +54,21 @@ def _nothing_is_left_behind() -> Iterator[None]:
     changed = sorted(name for name in environment | now if environment.get(name) != now.get(name))
     assert not changed, f"environment variables changed: {changed}"
     assert torch.get_default_dtype() == dtype, "the default dtype of torch was changed"
+
+
+@pytest.fixture(scope="session")
+def tiny_settings() -> dict[str, Any]:
+    """Settings that make a run of the digits recipes take seconds; the class weights come in at the fifth epoch."""
+    return {
+        "data.largest": 24,
+        "data.ratio": 4,
+        "data.calibration_per_class": 6,
+        "data.test_per_class": 6,
+        "model.backbone": "resnet8",
+        "model.head_filters": 8,
+        "train.epochs": 5,
+        "train.lr": 0.1,
+        "train.batch_size": 48,
+        "train.compile": "off",
+        "train.threads": 1,
+    }

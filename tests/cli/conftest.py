@@ -2,23 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from elfnet.cli.main import main
 from elfnet.recipe.load import load_recipe, save_recipe
-
-TINY = {
-    "data.largest": 24,
-    "data.ratio": 4,
-    "data.calibration_per_class": 6,
-    "data.test_per_class": 6,
-    "model.backbone": "resnet8",
-    "model.head_filters": 8,
-    "train.epochs": 2,
-    "train.compile": "off",
-    "train.threads": 1,
-}
 
 
 @pytest.fixture
@@ -34,9 +23,9 @@ def elfnet(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, 
 
 
 @pytest.fixture(scope="session")
-def tiny_recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_recipe(tiny_settings: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("recipes") / "tiny.toml"
-    save_recipe(load_recipe("digits/elf-ce-drw", TINY), path)
+    save_recipe(load_recipe("digits/elf-ce-drw", {**tiny_settings, "train.epochs": 2}), path)
     return path
 
 

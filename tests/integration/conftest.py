@@ -1,4 +1,4 @@
-"""A run that takes seconds: a hundred digits, ResNet-8, five epochs with the re-weighting switch at the fourth."""
+"""Runs that take seconds: a hundred digits, ResNet-8, five epochs, class weights in the last."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,28 +11,14 @@ from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import Recipe
 from elfnet.train.session import train_recipe
 
-TINY = {
-    "data.largest": 24,
-    "data.ratio": 4,
-    "data.calibration_per_class": 6,
-    "data.test_per_class": 6,
-    "model.backbone": "resnet8",
-    "model.head_filters": 8,
-    "train.epochs": 5,
-    "train.lr": 0.1,
-    "train.batch_size": 48,
-    "train.compile": "off",
-    "train.threads": 1,
-}
-
 
 @pytest.fixture(scope="session")
-def tiny() -> Callable[..., Recipe]:
+def tiny(tiny_settings: dict[str, Any]) -> Callable[..., Recipe]:
     """A tiny recipe of a method, with overrides (dots written as double underscores)."""
 
     def build(method: str = "elf-ce-drw", **overrides: Any) -> Recipe:
         dotted = {name.replace("__", "."): value for name, value in overrides.items()}
-        return load_recipe(f"digits/{method}", {**TINY, **dotted})
+        return load_recipe(f"digits/{method}", {**tiny_settings, **dotted})
 
     return build
 
