@@ -125,7 +125,7 @@ def test_recipes(elfnet: Call) -> None:
 
 
 def test_data(elfnet: Call) -> None:
-    assert elfnet("data", "ls")[1].split() == ["cifar10", "cifar100", "digits"]
+    assert [line.split()[0] for line in elfnet("data", "ls")[1].splitlines()] == ["cifar10", "cifar100", "digits"]
     assert "1,797 training images" in elfnet("data", "prepare", "digits")[1]
     code, out, _ = elfnet("data", "describe", "digits/ce", "--data.ratio", 10, "--json")
     assert code == 0

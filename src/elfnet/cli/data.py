@@ -30,13 +30,24 @@ def run(words: Sequence[str]) -> int:
     from elfnet.data.build import SOURCES
 
     if asked.what == "ls":
-        names = list(SOURCES)
-        print_json(names) if asked.json else console().print("\n".join(names), markup=False)
-        return 0
+        return _list(as_json=asked.json)
     if asked.name is None:
         reader.error(f"name a data set: {', '.join(SOURCES)}")
     recipe = _recipe(asked.name, recipe_overrides(asked))
     return _prepare(recipe, as_json=asked.json) if asked.what == "prepare" else _describe(recipe, as_json=asked.json)
+
+
+def _list(*, as_json: bool) -> int:
+    """Every source with the first line of what its builder says of it."""
+    from elfnet.data.build import SOURCES
+
+    what = {name: (SOURCES[name].__doc__ or "").splitlines()[0] for name in SOURCES}
+    if as_json:
+        print_json(what)
+        return 0
+    for name, line in what.items():
+        console().print(f"{name:<10} {line}", markup=False, soft_wrap=True)
+    return 0
 
 
 def _recipe(name: str, overrides: dict[str, object]) -> Recipe:
