@@ -138,6 +138,13 @@ def test_report_without_calibration(elfnet: Call, run: Path) -> None:
     assert "elfnet calibrate" in one_line(elfnet("report", run), 2)
 
 
+def test_overwriting_by_a_request_that_is_refused_loses_nothing(elfnet: Call, run: Path) -> None:
+    before = sorted(path for path in run.rglob("*") if path.is_file())
+    for wrong in (["--data.largest", "5000"], ["--exits.train_threshold", "7"], ["--model.backbone", "resnet9"]):
+        one_line(elfnet("train", run / "recipe.toml", "--out", run, "--overwrite", *wrong), 2)
+    assert sorted(path for path in run.rglob("*") if path.is_file()) == before
+
+
 def test_full_disk_keeps_what_was_there(run: Path) -> None:
     """A real limit on file size, in a process of its own: the checkpoint cannot be written, the old one stays."""
     before = (run / "checkpoints" / "last.safetensors").read_bytes()

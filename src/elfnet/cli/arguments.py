@@ -7,7 +7,7 @@ by the schema itself, so that flags, recipe files and the Python API accept and 
 import argparse
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Any, NoReturn, get_origin
+from typing import Any, Literal, NoReturn, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -55,12 +55,14 @@ def add_recipe_flags(parser: argparse.ArgumentParser) -> None:
     for section, field in Recipe.model_fields.items():
         kind = field.annotation
         assert kind is not None
-        group = parser.add_argument_group(f"{section}: {(kind.__doc__ or '').splitlines()[0]}")
+        group = parser.add_argument_group(section, description=(kind.__doc__ or "").splitlines()[0])
         fields: dict[str, FieldInfo] = getattr(kind, "model_fields")  # noqa: B009 (unknown to mypy on a type)
         for name, info in fields.items():
             # argparse expands % in help texts.
             text = (info.description or "").replace("%", "%%")
-            group.add_argument(f"--{section}.{name}", dest=f"{section}.{name}", metavar="VALUE", help=text)
+            choices = get_args(info.annotation) if get_origin(info.annotation) is Literal else ()
+            metavar = "{" + ",".join(map(str, choices)) + "}" if choices else "VALUE"
+            group.add_argument(f"--{section}.{name}", dest=f"{section}.{name}", metavar=metavar, help=text)
 
 
 def recipe_overrides(found: argparse.Namespace) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Refusing to write where something else is, and to resume what is not the same run."""
 
-import shutil
 from typing import Any
 
 from elfnet.checkpoint.run_directory import RunDirectory
@@ -9,14 +8,14 @@ from elfnet.errors import RequestError, WorkError
 from elfnet.recipe.schema import Recipe
 
 
-def prepare_directory(run: RunDirectory, recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
+def check_directory(run: RunDirectory, recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
     if resume and overwrite:
         raise RequestError("--resume and --overwrite contradict each other; give one of them")
     if run.exists() and overwrite:
-        shutil.rmtree(run.root)
-    elif run.exists() and not resume:
+        return
+    if run.exists() and not resume:
         raise RequestError(f"{run.root} holds a run already; give --resume, --overwrite, or another --out")
-    elif run.exists():
+    if run.exists():
         _require_same_recipe(run, recipe)
     elif resume and not run.root.exists():
         raise RequestError(f"there is no run in {run.root} to resume; leave --resume out to start one")

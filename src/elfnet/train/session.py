@@ -4,6 +4,7 @@ Everything random is a function of (seed, epoch), and a checkpoint is written af
 killed and resumed ends bit for bit where an undisturbed one ends, on the same processor, threads and settings.
 """
 
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ from elfnet.train.machine import Machine
 from elfnet.train.observer import Observer, Silent
 from elfnet.train.optimiser import build_sgd, momentum_state, restore_momentum
 from elfnet.train.provenance import run_info
-from elfnet.train.run_directory_checks import prepare_directory, require_same_data
+from elfnet.train.run_directory_checks import check_directory, require_same_data
 from elfnet.train.run_log import open_loggers
 from elfnet.train.trainer import Trainer
 
@@ -70,7 +71,7 @@ def train_recipe(
     """
     run = RunDirectory(Path(out))
     observer = observer or Silent()
-    prepare_directory(run, recipe, resume=resume, overwrite=overwrite)
+    check_directory(run, recipe, resume=resume, overwrite=overwrite)
     splits = load_splits(recipe.data)
     normalisation = Normalisation.of(splits.train)
     channels = splits.train.images_NHWC.shape[-1]
@@ -81,11 +82,14 @@ def train_recipe(
     torch.manual_seed(recipe.train.seed)
     network = network_of(recipe.model, classes=classes, image_channels=channels)
     height, width = splits.train.images_NHWC.shape[1:3]
-    if run.exists():
+    if run.exists() and not overwrite:
         info = run.info()
         require_same_data(run, info, splits)
     else:
         info = run_info(recipe, splits, normalisation, count_cost(network, (channels, height, width)))
+        # Only now that nothing can be refused any more is an old run removed.
+        if run.exists():
+            shutil.rmtree(run.root)
         run.create(recipe, info)
     machine = Machine(**info["machine"])
     torch.set_num_threads(machine.threads)
