@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from elfnet.calibrate.family import Family, most_accurate
 from elfnet.calibrate.operating_point import Expected, OperatingPoint
+from elfnet.calibrate.require_calibration import require_calibration
 from elfnet.errors import RequestError
 from elfnet.evaluate.accuracy import measure
 from elfnet.evaluate.derived import Derived, derive
@@ -39,15 +40,7 @@ def line_search(
         tolerance_points: how much accuracy `economic` may give up, in percentage points.
         confidence_scale: for all exits or one per exit; the table's own by default.
     """
-    if table.split == "test":
-        raise RequestError(
-            "calibrating on the test split is refused: accuracies measured there would no longer be test results; "
-            "use the exit table of the calibration split"
-        )
-    if table.examples == 0:
-        raise RequestError(
-            f"the {table.split} exit table has no examples to calibrate on; hold out a larger calibration split"
-        )
+    require_calibration(table)
     if not candidates:
         raise RequestError("the line search has no candidates for s; give at least one, such as 0.9 or '1.5/C'")
     if not tolerance_points >= 0.0:

@@ -1,0 +1,87 @@
+"""One threshold per exit: the most accurate within a budget, or the cheapest above an accuracy floor.
+
+On the table it was fitted on this is never worse than the line search, which has one threshold for all exits. What it
+gains there is partly the luck of that table: confirm it on the test split. Among equally good points the most cautious
+is taken, where examples leave later.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from elfnet.calibrate.require_calibration import ROUNDING, require_budget, require_calibration
+from elfnet.calibrate.threshold_search import AboveFloor, ThresholdSearch, WithinBudget
+from elfnet.data.groups import GROUP_NAMES
+from elfnet.errors import RequestError
+from elfnet.evaluate.derived import Derived
+from elfnet.exits.policy import Policy
+
+
+def thresholds_for_budget(derived: Derived, budget: float, *, name: str | None = None) -> Policy:
+    """The most accurate thresholds whose mean cost on this table is at most the budget.
+
+    Args:
+        derived: from the calibration split; the test split is refused.
+        budget: mean multiply-adds relative to the plain backbone.
+        name: of the policy; `budget=0.6` by default.
+    """
+    (policy,) = family_for_budgets(derived, [budget])
+    return policy if name is None else Policy(name, policy.thresholds, policy.confidence_scale)
+
+
+def family_for_budgets(derived: Derived, budgets: Sequence[float]) -> tuple[Policy, ...]:
+    """One policy per budget, in the order given, named `budget=0.6`; a larger budget is never less accurate."""
+    require_calibration(derived.table)
+    for budget in budgets:
+        require_budget(derived.table, budget)
+    names = [f"budget={budget:g}" for budget in budgets]
+    for name in names:
+        if names.count(name) > 1:
+            raise RequestError(f"{name} is given twice; give each budget once")
+    search = ThresholdSearch(derived)
+    found: dict[float, tuple[float, ...]] = {}
+    for budget in sorted(budgets):
+        # What a smaller budget allows, a larger one does: start there too.
+        found[budget] = search.best(WithinBudget(budget), also=list(found.values())[-1:])
+    return tuple(
+        Policy(name, found[budget], derived.confidence_scale) for name, budget in zip(names, budgets, strict=True)
+    )
+
+
+def thresholds_for_floor(
+    derived: Derived, floor: float, *, group: str | None = None, name: str | None = None
+) -> Policy:
+    """The cheapest thresholds whose accuracy on this table is at least the floor.
+
+    Args:
+        derived: from the calibration split; the test split is refused.
+        floor: a fraction of 1, at most what full depth reaches.
+        group: whose accuracy: None for all examples, a frequency group's name, or "worst" for the group that is worst
+            off, so that what is saved does not come out of the tail.
+        name: of the policy; `floor=0.7` by default.
+    """
+    require_calibration(derived.table)
+    search = ThresholdSearch(derived)
+    goal = AboveFloor(floor, group, search.space.size_G)
+    _require_floor(derived, goal, search)
+    return Policy(f"floor={floor:g}" if name is None else name, search.best(goal), derived.confidence_scale)
+
+
+def _require_floor(derived: Derived, goal: AboveFloor, search: ThresholdSearch) -> None:
+    choices = [name for name, size in zip(GROUP_NAMES, goal.size_G, strict=True) if size]
+    if goal.group not in (None, "worst", *choices):
+        problem = "has no examples" if goal.group in GROUP_NAMES else "is unknown"
+        raise RequestError(
+            f"frequency group {goal.group!r} {problem} in the {derived.table.split} exit table; "
+            f"choose from: {', '.join([*choices, 'worst'])}"
+        )
+    if not 0.0 <= goal.floor <= 1.0:
+        raise RequestError(f"accuracy floor {goal.floor!r} is not between 0 and 1; give a fraction, such as 0.7")
+    reachable = float(goal.accuracy(search.space.full_depth())[0])
+    if goal.floor > reachable + ROUNDING:
+        whose = {None: "", "worst": " of the worst group"}.get(goal.group, f" of group {goal.group!r}")
+        # Rounded down, so that the number in the message is itself a floor that works.
+        raise RequestError(
+            f"accuracy floor {goal.floor:g}{whose} is above what full depth reaches; "
+            f"give {np.floor(reachable * 1e4 + ROUNDING) / 1e4:g} or less"
+        )
