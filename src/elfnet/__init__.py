@@ -9,9 +9,15 @@ from typing import TYPE_CHECKING, Any
 from elfnet.version import __version__
 
 if TYPE_CHECKING:
+    from elfnet.calibrate.confidence_scale import fit_scales
     from elfnet.calibrate.family import Family
+    from elfnet.calibrate.geometric import geometric_policy
+    from elfnet.calibrate.per_exit import thresholds_for_budget, thresholds_for_floor
+    from elfnet.calibrate.risk.control import control_risk, control_risks
     from elfnet.calibrate.run_family import calibrate_run, measure_run
     from elfnet.checkpoint.run_directory import RunDirectory, open_run
+    from elfnet.evaluate.accuracy import measure
+    from elfnet.evaluate.derived import derive
     from elfnet.evaluate.exit_table import ExitTable
     from elfnet.evaluate.replay import replay
     from elfnet.evaluate.run_table import evaluate_run
@@ -30,12 +36,20 @@ _HOME = {
     "StagedNetwork": "elfnet.models.staged",
     "build_network": "elfnet.models.build",
     "calibrate_run": "elfnet.calibrate.run_family",
+    "control_risk": "elfnet.calibrate.risk.control",
+    "control_risks": "elfnet.calibrate.risk.control",
+    "derive": "elfnet.evaluate.derived",
     "evaluate_run": "elfnet.evaluate.run_table",
+    "fit_scales": "elfnet.calibrate.confidence_scale",
+    "geometric_policy": "elfnet.calibrate.geometric",
     "load_recipe": "elfnet.recipe.load",
+    "measure": "elfnet.evaluate.accuracy",
     "measure_run": "elfnet.calibrate.run_family",
     "open_run": "elfnet.checkpoint.run_directory",
     "recipe_names": "elfnet.recipe.load",
     "replay": "elfnet.evaluate.replay",
+    "thresholds_for_budget": "elfnet.calibrate.per_exit",
+    "thresholds_for_floor": "elfnet.calibrate.per_exit",
     "train_recipe": "elfnet.train.session",
     "write_report": "elfnet.report.write",
 }
@@ -49,12 +63,20 @@ __all__ = [
     "__version__",
     "build_network",
     "calibrate_run",
+    "control_risk",
+    "control_risks",
+    "derive",
     "evaluate_run",
+    "fit_scales",
+    "geometric_policy",
     "load_recipe",
+    "measure",
     "measure_run",
     "open_run",
     "recipe_names",
     "replay",
+    "thresholds_for_budget",
+    "thresholds_for_floor",
     "train_recipe",
     "write_report",
 ]
