@@ -18,6 +18,7 @@ ORDER = (
     "checkpoint",
     "evaluate",
     "calibrate",
+    "deploy",
     "train",
     "report",
     "cli",

@@ -1,0 +1,1 @@
+"""Running a trained network so that examples really leave."""

@@ -1,0 +1,165 @@
+"""The engine gives what replay gives, and really does not run later stages on those who left."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from elfnet.calibrate.fixed_points import fixed_points
+from elfnet.deploy.engine import ABSTAINED, Answers, Engine
+from elfnet.deploy.torch_backend import TorchBackend
+from elfnet.errors import RequestError
+from elfnet.evaluate.derived import derive
+from elfnet.evaluate.exit_table import ExitTable
+from elfnet.evaluate.replay import Replay, replay
+from elfnet.evaluate.run_network import logits_of
+from elfnet.models.build import build_network
+from elfnet.models.cost import count_cost
+from elfnet.models.staged import StagedNetwork
+
+IMAGES, CLASSES = 60, 5
+
+
+@pytest.fixture(scope="module")
+def network() -> StagedNetwork:
+    torch.manual_seed(0)
+    network = build_network("resnet8", classes=CLASSES, head_filters=8)
+    with torch.no_grad():
+        for head in network.heads:
+            # Untrained heads are all equally unsure; larger weights spread the confidences.
+            head.classifier.weight *= 4  # type: ignore[union-attr,operator]
+    return network.eval()
+
+
+@pytest.fixture(scope="module")
+def images() -> NDArray[np.float32]:
+    return np.random.default_rng(0).normal(size=(IMAGES, 3, 16, 16)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def table(network: StagedNetwork, images: NDArray[np.float32]) -> ExitTable:
+    cost = count_cost(network, (3, 16, 16))
+    return ExitTable(
+        logits_NEC=logits_of(network, torch.from_numpy(images).split(7)),  # type: ignore[no-untyped-call]
+        labels_N=np.arange(IMAGES, dtype=np.int64) % CLASSES,
+        cost_E=np.array(cost.relative),
+        plain_multiply_adds=cost.plain,
+        class_counts_C=np.array([50, 40, 30, 20, 10]),
+        class_names=tuple("abcde"),
+        split="calibration",
+        checkpoint_sha256="0" * 64,
+        confidence_scale=1.0,
+        many_above=35,
+        few_below=15,
+    )
+
+
+@pytest.fixture(scope="module")
+def thresholds(table: ExitTable) -> list[float]:
+    """Thresholds that divide the examples, midway between two observed confidences."""
+    observed = np.sort(derive(table).confidence_NE[:, :-1], axis=None)
+    return [float((observed[i] + observed[i + 1]) / 2) for i in (30, 90, 150)]
+
+
+@pytest.fixture
+def engine(network: StagedNetwork, table: ExitTable, thresholds: list[float]) -> Engine:
+    family = fixed_points(table, thresholds)
+    return Engine(TorchBackend(network), family, table.cost_E.tolist())
+
+
+def assert_same(answers: Answers, expected: Replay) -> None:
+    assert answers.exit_N.tolist() == expected.exit_N.tolist()
+    assert answers.prediction_N.tolist() == expected.prediction_N.tolist()
+    assert answers.confidence_N == pytest.approx(expected.confidence_N, abs=1e-4)
+    assert answers.cost_N.tolist() == expected.cost_N.tolist()
+
+
+@pytest.mark.parametrize("batch", [1, 7, IMAGES])
+def test_engine_equals_replay_at_any_batch_size(
+    engine: Engine, table: ExitTable, images: NDArray[np.float32], thresholds: list[float], batch: int
+) -> None:
+    for point in fixed_points(table, thresholds).points:
+        expected = replay(table, point.policy)
+        parts = [engine(images[i : i + batch], operating_point=point.name) for i in range(0, IMAGES, batch)]
+        joined = Answers(
+            *(np.concatenate([getattr(part, field) for part in parts]) for field in Answers.__dataclass_fields__)
+        )
+        assert_same(joined, expected)
+    assert (expected.exit_N < 3).sum() > 0
+
+
+def test_later_stages_see_only_those_who_stay(
+    engine: Engine, network: StagedNetwork, images: NDArray[np.float32]
+) -> None:
+    sizes: list[int] = []
+
+    def look(_module: object, inputs: tuple[torch.Tensor]) -> None:
+        sizes.append(len(inputs[0]))
+
+    hooks = [stage.register_forward_pre_hook(look) for stage in network.stages]
+    answers = engine(images, operating_point=engine._family.names()[1])
+    for hook in hooks:
+        hook.remove()
+    reaching = [int((answers.exit_N >= k).sum()) for k in range(4)]
+    # A stage that nobody reaches is not run at all.
+    assert sizes == [number for number in reaching if number]
+    assert sizes[-1] < sizes[0]
+
+
+def test_operating_point_by_name_and_budget(engine: Engine, images: NDArray[np.float32]) -> None:
+    assert engine.operating_point == "full"
+    assert (engine(images).exit_N == 3).all()
+    cheapest = min(point.expected.mean_cost for point in engine._family.points)
+    engine.set_operating_point(cheapest)
+    assert engine(images).cost_N.mean() == pytest.approx(cheapest)
+    with pytest.raises(RequestError, match="unknown operating point 'ful'"):
+        engine.set_operating_point("ful")
+    with pytest.raises(RequestError):
+        engine(images, operating_point=0.0001)
+
+
+def test_cap_on_depth(network: StagedNetwork, table: ExitTable, images: NDArray[np.float32]) -> None:
+    engine = Engine(TorchBackend(network), fixed_points(table, []), table.cost_E.tolist(), deepest_exit=1)
+    answers = engine(images)
+    assert (answers.exit_N == 1).all()
+    assert answers.prediction_N.tolist() == derive(table).prediction_NE[:, 1].tolist()
+
+
+def test_abstain(network: StagedNetwork, table: ExitTable, images: NDArray[np.float32]) -> None:
+    unsure = float(np.median(derive(table).confidence_NE[:, -1]))
+    engine = Engine(TorchBackend(network), fixed_points(table, []), table.cost_E.tolist(), abstain_below=unsure)
+    answers = engine(images)
+    assert ((answers.prediction_N == ABSTAINED) == (answers.confidence_N < unsure)).all()
+    assert 0 < (answers.prediction_N == ABSTAINED).sum() < IMAGES
+
+
+def test_no_images(engine: Engine, images: NDArray[np.float32]) -> None:
+    assert len(engine(images[:0]).prediction_N) == 0
+
+
+def test_many_callers(engine: Engine, table: ExitTable, images: NDArray[np.float32], thresholds: list[float]) -> None:
+    """Threads with operating points of their own, while the default is being changed."""
+    points = fixed_points(table, thresholds).points
+
+    def call(number: int) -> None:
+        point = points[number % len(points)]
+        engine.set_operating_point(point.name)
+        assert_same(engine(images, operating_point=point.name), replay(table, point.policy))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(call, range(12)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"deepest_exit": 4}, "must lie in 0..3"), ({"abstain_below": 2.0}, "must be a probability")],
+)
+def test_refused(network: StagedNetwork, table: ExitTable, settings: dict[str, float], message: str) -> None:
+    make: Callable[..., Engine] = Engine
+    with pytest.raises(RequestError, match=message):
+        make(TorchBackend(network), fixed_points(table, []), table.cost_E.tolist(), **settings)
+    with pytest.raises(RequestError, match="take all three from one run"):
+        make(TorchBackend(network), fixed_points(table, []), [1.0])
