@@ -29,7 +29,7 @@ def line_search(
     - `accurate`: the highest accuracy, which is how the paper picks s; of equally accurate points the cheapest;
     - `economic`: the cheapest point that is at most `tolerance_points` less accurate than `full`; of equally cheap
       points the most accurate;
-    - one point per candidate, named after it: `s=0.85`, `s=1.5/C`.
+    - one point per candidate, named after it: `s=0.85`, `s=1.5/C`; none for a plain network, which has one exit.
 
     `full` takes part in both choices, so that both always exist and `accurate` is never worse than `full` here.
     Accuracy is the balanced one: the plain accuracy on a balanced split, not ruled by frequent classes on any other.
@@ -53,6 +53,7 @@ def line_search(
     searched = [
         measured_point(derived, uniform_policy(name, threshold, table.exits, derived.confidence_scale))
         for name, threshold in named_thresholds(candidates, table.classes).items()
+        if table.exits > 1  # a plain network has nothing to decide
     ]
     eligible = [full, *searched]
     accurate = most_accurate(eligible).renamed("accurate")
