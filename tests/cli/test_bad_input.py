@@ -128,6 +128,14 @@ def test_threshold_out_of_range(elfnet: Call, run: Path, threshold: str) -> None
     assert threshold in one_line(elfnet("evaluate", run, f"--threshold={threshold}"), 2)
 
 
+def test_unfinished_run_is_not_calibrated(elfnet: Call, run: Path) -> None:
+    recipe = run / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace("epochs = 2\n", "epochs = 3\n"))
+    before = (run / "policy.json").read_bytes()
+    assert "has 2 of 3 epochs" in one_line(elfnet("calibrate", run), 2)
+    assert (run / "policy.json").read_bytes() == before
+
+
 def test_unknown_split(elfnet: Call, run: Path) -> None:
     assert "choose from" in one_line(elfnet("evaluate", run, "--split", "validation"), 2)
 

@@ -6,7 +6,9 @@ from typing import Any
 from elfnet import atomic
 from elfnet.calibrate.family import Family
 from elfnet.calibrate.line_search import line_search
+from elfnet.checkpoint.format import load_checkpoint
 from elfnet.checkpoint.run_directory import RunDirectory
+from elfnet.errors import RequestError
 from elfnet.evaluate.accuracy import measure
 from elfnet.evaluate.by_exit import by_exit
 from elfnet.evaluate.curve import curve
@@ -30,6 +32,7 @@ def calibrate_run(
         search: candidates for s; the recipe's by default.
         confidence_scale: what logits are multiplied by before eq. 5; the recipe's by default.
     """
+    _require_finished(run)
     table = evaluate_run(run, "calibration", device=device)
     family = line_search(
         table,
@@ -39,6 +42,16 @@ def calibrate_run(
     )
     family.save(run.policy_file)
     return family
+
+
+def _require_finished(run: RunDirectory) -> None:
+    """Calibrating leads to a look at the test split, which is for the last epoch only."""
+    done, epochs = load_checkpoint(run.checkpoint("last")).epochs_done, run.recipe().train.epochs
+    if done < epochs:
+        raise RequestError(
+            f"the run in {run.root} has {done} of {epochs} epochs; "
+            f"finish it with 'elfnet train --resume --out {run.root}' before it is calibrated and measured on test"
+        )
 
 
 def results_on(table: ExitTable, family: Family) -> dict[str, Any]:

@@ -26,5 +26,11 @@ def load_splits(data: DataRecipe) -> Splits:
     )
 
 
+def augmentation(data: DataRecipe, splits: Splits) -> tuple[int, bool]:
+    """(padding of the random crop, whether to mirror) for the training images; a padding of 0 does not crop."""
+    pad = 0 if data.augment == "none" else data.pad
+    return pad, data.augment == "crop-flip" and splits.horizontal_flip
+
+
 def frequency_groups(data: DataRecipe) -> FrequencyGroups:
     return FrequencyGroups(many_above=data.many_above, few_below=data.few_below)

@@ -6,7 +6,7 @@ import torch
 from elfnet.checkpoint.format import load_checkpoint, tensors_sha256
 from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.data.batches import EvaluationBatches, Normalisation
-from elfnet.data.from_recipe import load_splits
+from elfnet.data.from_recipe import augmentation, load_splits
 from elfnet.data.splits import Splits
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.exit_table import SPLITS, ExitTable
@@ -55,8 +55,7 @@ def evaluate_run(
         raise WorkError(f"the data is not what the run in {run.root} was trained on; restore it, or train again")
     sha256 = saved.sha256
     if fresh_statistics:
-        flip = recipe.data.augment == "crop-flip" and splits.horizontal_flip
-        pad = 0 if recipe.data.augment == "none" else recipe.data.pad
+        pad, flip = augmentation(recipe.data, splits)
         estimate_statistics(network, splits, flip=flip, pad=pad, batch_size=recipe.train.batch_size)
         sha256 = tensors_sha256(network.state_dict())
     table = table_of(

@@ -18,7 +18,7 @@ from elfnet.checkpoint.format import Checkpoint, load_checkpoint, save_checkpoin
 from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.criterion.class_weights import class_weights
 from elfnet.data.batches import EvaluationBatches, Normalisation, TrainingBatches
-from elfnet.data.from_recipe import load_splits
+from elfnet.data.from_recipe import augmentation, load_splits
 from elfnet.data.splits import Splits
 from elfnet.errors import WorkError
 from elfnet.evaluate.run_network import logits_of
@@ -163,13 +163,14 @@ def _assemble(
     )
     if saved is not None:
         restore_momentum(optimiser, network, saved.optimiser)
+    pad, flip = augmentation(recipe.data, splits)
     batches = TrainingBatches(
         splits.train,
         normalisation,
         batch_size=recipe.train.batch_size,
         seed=recipe.train.seed,
-        pad=0 if recipe.data.augment == "none" else recipe.data.pad,
-        flip=recipe.data.augment == "crop-flip" and splits.horizontal_flip,
+        pad=pad,
+        flip=flip,
         device=fabric.device,
         channels_last=machine.channels_last,
     )
