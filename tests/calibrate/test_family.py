@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,20 @@ def point(name: str, accuracy: float, cost: float) -> OperatingPoint:
             worst_cost=1.1,
             exit_share=(0.5, 0.5),
         ),
+        rule="fixed",
     )
 
 
 def family_of(*points: OperatingPoint) -> Family:
-    return Family(points=points, checkpoint_sha256="a" * 64, split="calibration", n=10, confidence_scale=(1.0, 1.0))
+    return Family(
+        points=points,
+        checkpoint_sha256="a" * 64,
+        split="calibration",
+        n=10,
+        confidence_scale=(1.0, 1.0),
+        cost=(0.4, 1.1),
+        head_cost=(0.1, 0.0),
+    )
 
 
 @pytest.fixture
@@ -79,9 +89,13 @@ def test_impossible_families_are_refused() -> None:
     with pytest.raises(RequestError, match="'a' is there twice"):
         family_of(point("a", 0.6, 0.3), point("a", 0.8, 0.7))
     with pytest.raises(RequestError, match="for 2 exits, the family for 1"):
-        Family(points=(point("a", 1, 1),), checkpoint_sha256="a", split="train", n=1, confidence_scale=(1.0,))
+        replace(family_of(point("a", 1, 1)), confidence_scale=(1.0,), cost=(1.0,), head_cost=(0.1,))
+    with pytest.raises(RequestError, match="one confidence scale, cost and head cost per exit, found 2, 1 and 2"):
+        replace(family_of(point("a", 1, 1)), cost=(1.0,))
     with pytest.raises(RequestError, match="holds policy"):
-        OperatingPoint(name="b", policy=uniform_policy("a", 0.5, 2, 1.0), expected=point("a", 1, 1).expected)
+        replace(point("a", 1, 1), name="b")
+    with pytest.raises(RequestError, match="unknown rule of operating point 'a' 'budgets'; did you mean 'budget'"):
+        replace(point("a", 1, 1), rule="budgets")
 
 
 def test_another_checkpoint_is_refused(saved: Path) -> None:
@@ -106,8 +120,8 @@ def test_files_that_are_none(tmp_path: Path, text: str) -> None:
 
 def test_another_format_version(saved: Path) -> None:
     content = json.loads(saved.read_text())
-    saved.write_text(json.dumps(content | {"format_version": 2}))
-    with pytest.raises(WorkError, match="format 2, this version of elfnet reads 1; calibrate the run again"):
+    saved.write_text(json.dumps(content | {"format_version": 1}))
+    with pytest.raises(WorkError, match="format 1, this version of elfnet reads 2; calibrate the run again"):
         Family.open(saved)
 
 
@@ -127,6 +141,9 @@ def test_truncated_file(saved: Path) -> None:
         (("points", 0, "name"), "other"),
         (("points", 1, "name"), "full"),
         (("points", 0, "same_as"), 1),
+        (("points", 0, "rule"), "luck"),
+        (("points", 0, "promise"), 3),
+        (("points", 0, "policy", "combine"), 1),
         (("points", 0, "policy"), None),
         (("points", 0, "policy", "thresholds"), [0.5]),
         (("points", 0, "policy", "thresholds", 0), 1.5),
@@ -142,6 +159,9 @@ def test_truncated_file(saved: Path) -> None:
         (("n",), "many"),
         (("confidence_scale",), None),
         (("confidence_scale",), [1.0]),
+        (("cost",), [1.0]),
+        (("head_cost",), "none"),
+        (("cost_unit",), 5),
         (("extra",), 1),
         (("points", 0, "extra"), 1),
         (("points", 0, "expected", "extra"), 1),
@@ -159,7 +179,9 @@ def test_damaged_fields(saved: Path, where: tuple[str | int, ...], value: Any) -
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("field", ["points", "checkpoint_sha256", "split", "n", "confidence_scale"])
+@pytest.mark.parametrize(
+    "field", ["points", "checkpoint_sha256", "split", "n", "confidence_scale", "cost", "head_cost", "cost_unit"]
+)
 def test_missing_fields(saved: Path, field: str) -> None:
     content = json.loads(saved.read_text())
     del content[field]

@@ -5,6 +5,7 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from elfnet.calibrate import threshold_search
 from elfnet.calibrate.per_exit import family_for_budgets, thresholds_for_budget, thresholds_for_floor
@@ -39,9 +40,13 @@ def _every_uniform_point(derived: Derived) -> Sweep:
     return sweep_uniform(derived, spread_thresholds(derived.confidence_NE[:, :-1], 100_000))
 
 
-def test_small_tables_against_brute_force(make_table: TableFactory) -> None:
+HEADS = np.array([0.05, 0.2, 0.1, 0.0])
+
+
+@pytest.mark.parametrize("head_cost_E", [None, HEADS], ids=["heads always run", "unused heads are not run"])
+def test_small_tables_against_brute_force(make_table: TableFactory, head_cost_E: NDArray[np.float64] | None) -> None:
     for seed in range(4):
-        derived = derive(make_table(examples=24, seed=seed))
+        derived = derive(make_table(examples=24, seed=seed, head_cost_E=head_cost_E))
         every = _every_point(derived)
         assert len(every.accuracy_P) == 25**3
         for policy, budget in zip(family_for_budgets(derived, BUDGETS), BUDGETS, strict=True):
@@ -50,14 +55,18 @@ def test_small_tables_against_brute_force(make_table: TableFactory) -> None:
             allowed = every.mean_cost_P <= budget + 1e-12
             best = every.accuracy_P[allowed].max()
             assert metrics.accuracy == pytest.approx(best)
-            # Of equally accurate points the one where examples leave latest.
-            equal = allowed & (every.accuracy_P == best)
-            assert metrics.mean_cost == pytest.approx(every.mean_cost_P[equal].max())
+            if head_cost_E is None:
+                # Of equally accurate points the one where examples leave latest.
+                equal = allowed & (every.accuracy_P == best)
+                assert metrics.mean_cost == pytest.approx(every.mean_cost_P[equal].max())
 
 
-def test_small_tables_against_brute_force_floors(make_table: TableFactory) -> None:
+@pytest.mark.parametrize("head_cost_E", [None, HEADS], ids=["heads always run", "unused heads are not run"])
+def test_small_tables_against_brute_force_floors(
+    make_table: TableFactory, head_cost_E: NDArray[np.float64] | None
+) -> None:
     for seed in range(4):
-        derived = derive(make_table(examples=24, seed=seed))
+        derived = derive(make_table(examples=24, seed=seed, head_cost_E=head_cost_E))
         every = _every_point(derived)
         full = _measure(derived, Policy("full", (NEVER,) * 3, derived.confidence_scale))
         for group, accuracy_P, reachable in (

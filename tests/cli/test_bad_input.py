@@ -71,6 +71,23 @@ def run(finished: Path, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
+@pytest.mark.parametrize(
+    ("flags", "expected", "code"),
+    [
+        (["--budgets", "0.001"], "below the cheapest exit", 2),
+        (["--budgets", "half"], "--budgets", 2),
+        (["--epsilon", "0.0001"], "needs at least", 2),
+        (["--delta", "2"], "delta=2", 2),
+        (["--scales", "best"], "--scales", 2),
+        (["--cost", "nowhere.json"], "cannot read measured costs", 1),
+    ],
+)
+def test_calibration_that_cannot_be(elfnet: Call, run: Path, flags: list[str], expected: str, code: int) -> None:
+    before = (run / "policy.json").read_bytes()
+    assert expected in one_line(elfnet("calibrate", run, *flags), code)
+    assert (run / "policy.json").read_bytes() == before
+
+
 def test_truncated_checkpoint(elfnet: Call, run: Path) -> None:
     file = run / "checkpoints" / "last.safetensors"
     file.write_bytes(file.read_bytes()[:-100])

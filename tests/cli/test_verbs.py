@@ -70,7 +70,9 @@ def test_evaluate_at_thresholds(elfnet: Call, finished: Path) -> None:
     assert code == 0
     assert list(results["points"]) == ["full", "s=0.5", "s=2/C"]
     costs = [point["mean_cost"] for point in results["points"].values()]
-    assert costs[0] >= costs[1] >= costs[2]
+    # Full depth runs no early head, so it is the plain backbone; a lower threshold is never dearer.
+    assert costs[0] == pytest.approx(1.0)
+    assert costs[1] >= costs[2]
 
 
 def test_evaluate_with_other_group_boundaries(elfnet: Call, finished: Path) -> None:
@@ -101,9 +103,34 @@ def test_calibrate_writes_the_policy(elfnet: Call, finished: Path, tmp_path: Pat
     shutil.copytree(finished, run)
     code, out, _ = elfnet("calibrate", run, "--search", "0.3,0.6", "--json")
     assert code == 0
-    names = [point["name"] for point in json.loads(out)["family"]["points"]]
-    assert names == ["full", "accurate", "economic", "s=0.3", "s=0.6"]
+    points = json.loads(out)["family"]["points"]
+    assert [point["name"] for point in points[:3]] == ["full", "accurate", "economic"]
+    assert [point["name"] for point in points if point["rule"] == "line search" and not point["same_as"]] == [
+        "s=0.3",
+        "s=0.6",
+    ]
+    assert {point["rule"] for point in points} >= {"full depth", "line search", "budget", "floor", "geometric"}
     assert json.loads((run / "policy.json").read_text())["split"] == "calibration"
+
+
+def test_calibrate_for_budgets_and_promises(elfnet: Call, finished: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    flags = ["--budgets", "0.5,0.9", "--floors", "2", "--epsilon", "0.3", "--delta", "0.2", "--scales", "own"]
+    code, out, _ = elfnet("calibrate", run, *flags, "--combine", "off")
+    assert code == 0
+    for words in ("budget=0.5", "budget=0.9", "within-2", "worst-group-within-2", "risk=0.3", "with probability 0.8"):
+        assert words in out
+    assert "s=0.5" not in out
+    assert "baseline points not shown" in out
+    family = json.loads((run / "policy.json").read_text())
+    assert [point["promise"]["epsilon"] for point in family["points"] if point["promise"]] == [0.3]
+    cost = {"stages": [1.0] * 4, "heads": [0.1] * 4, "plain": 4.1, "backend": "torch", "batch": 1, "threads": 1}
+    (tmp_path / "cost.json").write_text(json.dumps(cost))
+    code, out, _ = elfnet("calibrate", run, "--cost", tmp_path / "cost.json", "--json")
+    assert code == 0
+    assert json.loads(out)["family"]["cost"] == pytest.approx([1.1 / 4.1, 2.2 / 4.1, 3.3 / 4.1, 4.4 / 4.1])
+    assert json.loads(out)["test"]["cost_unit"].startswith("time relative to the plain backbone")
 
 
 def test_report_to_another_place(elfnet: Call, finished: Path, tmp_path: Path) -> None:

@@ -2,13 +2,17 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from torch.utils.hooks import RemovableHandle
 
+from elfnet.calibrate.family import Family
 from elfnet.calibrate.fixed_points import fixed_points
+from elfnet.calibrate.line_search import measured_point
 from elfnet.deploy.engine import ABSTAINED, Answers, Engine
 from elfnet.deploy.torch_backend import TorchBackend
 from elfnet.errors import RequestError
@@ -16,6 +20,7 @@ from elfnet.evaluate.derived import derive
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.replay import Replay, replay
 from elfnet.evaluate.run_network import logits_of
+from elfnet.exits.policy import NEVER, Policy
 from elfnet.models.build import build_network
 from elfnet.models.cost import count_cost
 from elfnet.models.staged import StagedNetwork
@@ -46,6 +51,7 @@ def table(network: StagedNetwork, images: NDArray[np.float32]) -> ExitTable:
         logits_NEC=logits_of(network, torch.from_numpy(images).split(7)),  # type: ignore[no-untyped-call]
         labels_N=np.arange(IMAGES, dtype=np.int64) % CLASSES,
         cost_E=np.array(cost.relative),
+        head_cost_E=np.array(cost.heads) / cost.plain,
         plain_multiply_adds=cost.plain,
         class_counts_C=np.array([50, 40, 30, 20, 10]),
         class_names=tuple("abcde"),
@@ -67,7 +73,7 @@ def thresholds(table: ExitTable) -> list[float]:
 @pytest.fixture
 def engine(network: StagedNetwork, table: ExitTable, thresholds: list[float]) -> Engine:
     family = fixed_points(table, thresholds)
-    return Engine(TorchBackend(network), family, table.cost_E.tolist())
+    return Engine(TorchBackend(network), family)
 
 
 def assert_same(answers: Answers, expected: Replay) -> None:
@@ -75,6 +81,8 @@ def assert_same(answers: Answers, expected: Replay) -> None:
     assert answers.prediction_N.tolist() == expected.prediction_N.tolist()
     assert answers.confidence_N == pytest.approx(expected.confidence_N, abs=1e-4)
     assert answers.cost_N.tolist() == expected.cost_N.tolist()
+    assert answers.probability_NC.sum(axis=1) == pytest.approx(1.0, abs=1e-5)
+    assert answers.probability_NC.max(axis=1) == pytest.approx(answers.confidence_N, abs=1e-6)
 
 
 @pytest.mark.parametrize("batch", [1, 7, IMAGES])
@@ -100,7 +108,7 @@ def test_later_stages_see_only_those_who_stay(
         sizes.append(len(inputs[0]))
 
     hooks = [stage.register_forward_pre_hook(look) for stage in network.stages]
-    answers = engine(images, operating_point=engine._family.names()[1])
+    answers = engine(images, operating_point=engine.family.names()[1])
     for hook in hooks:
         hook.remove()
     reaching = [int((answers.exit_N >= k).sum()) for k in range(4)]
@@ -109,10 +117,63 @@ def test_later_stages_see_only_those_who_stay(
     assert sizes[-1] < sizes[0]
 
 
+def _family_with(table: ExitTable, policy: Policy) -> Family:
+    derived = derive(table, policy.confidence_scale, combine=policy.combine)
+    point = measured_point(derived, policy, rule="fixed")
+    return Family.of(table, [point], confidence_scale=policy.confidence_scale)
+
+
+def _calls(network: StagedNetwork) -> tuple[list[str], list[RemovableHandle]]:
+    """Which stages and heads are run, in order."""
+    calls: list[str] = []
+
+    def note(name: str) -> Callable[[object, object], None]:
+        return lambda _module, _inputs: calls.append(name)
+
+    hooks = [part.register_forward_pre_hook(note(f"stage {k}")) for k, part in enumerate(network.stages)]
+    hooks += [part.register_forward_pre_hook(note(f"head {k}")) for k, part in enumerate(network.heads)]
+    return calls, hooks
+
+
+def test_a_head_that_nobody_can_leave_at_is_not_run(
+    network: StagedNetwork, table: ExitTable, images: NDArray[np.float32], thresholds: list[float]
+) -> None:
+    policy = Policy("middle only", (NEVER, thresholds[1], NEVER), (1.0,) * 4)
+    engine = Engine(TorchBackend(network), _family_with(table, policy))
+    calls, hooks = _calls(network)
+    answers = engine(images)
+    for hook in hooks:
+        hook.remove()
+    assert calls == ["stage 0", "stage 1", "head 1", "stage 2", "stage 3", "head 3"]
+    assert_same(answers, replay(table, policy))
+    saved = table.cost_E[1] - answers.cost_N[answers.exit_N == 1]
+    assert table.head_cost_E is not None
+    assert saved == pytest.approx(table.head_cost_E[0])
+    assert answers.cost_N.mean() == pytest.approx(engine.family.points[0].expected.mean_cost)
+
+
+def test_full_depth_costs_what_the_plain_backbone_costs(engine: Engine, images: NDArray[np.float32]) -> None:
+    assert engine(images, operating_point="full").cost_N == pytest.approx(1.0)
+
+
+def test_combining_exits_equals_replay(
+    network: StagedNetwork, table: ExitTable, images: NDArray[np.float32], thresholds: list[float]
+) -> None:
+    policy = Policy("all together", (thresholds[2], NEVER, thresholds[0]), (0.5, 1.0, 2.0, 1.5), combine=True)
+    answers = Engine(TorchBackend(network), _family_with(table, policy))(images)
+    assert_same(answers, replay(table, policy))
+    assert len(set(answers.exit_N.tolist())) > 1
+    # By hand, for those who went to the end: the mean of the scaled logits.
+    combined_NC = (table.logits_NEC * np.array([0.5, 1.0, 2.0, 1.5])[:, None]).mean(axis=1)
+    last_N = answers.exit_N == 3
+    assert answers.prediction_N[last_N].tolist() == combined_NC.argmax(axis=1)[last_N].tolist()
+    assert (combined_NC.argmax(axis=1) != table.logits_NEC[:, -1].argmax(axis=1)).any()
+
+
 def test_operating_point_by_name_and_budget(engine: Engine, images: NDArray[np.float32]) -> None:
     assert engine.operating_point == "full"
     assert (engine(images).exit_N == 3).all()
-    cheapest = min(point.expected.mean_cost for point in engine._family.points)
+    cheapest = min(point.expected.mean_cost for point in engine.family.points)
     engine.set_operating_point(cheapest)
     assert engine(images).cost_N.mean() == pytest.approx(cheapest)
     with pytest.raises(RequestError, match="unknown operating point 'ful'"):
@@ -122,7 +183,7 @@ def test_operating_point_by_name_and_budget(engine: Engine, images: NDArray[np.f
 
 
 def test_cap_on_depth(network: StagedNetwork, table: ExitTable, images: NDArray[np.float32]) -> None:
-    engine = Engine(TorchBackend(network), fixed_points(table, []), table.cost_E.tolist(), deepest_exit=1)
+    engine = Engine(TorchBackend(network), fixed_points(table, []), deepest_exit=1)
     answers = engine(images)
     assert (answers.exit_N == 1).all()
     assert answers.prediction_N.tolist() == derive(table).prediction_NE[:, 1].tolist()
@@ -130,7 +191,7 @@ def test_cap_on_depth(network: StagedNetwork, table: ExitTable, images: NDArray[
 
 def test_abstain(network: StagedNetwork, table: ExitTable, images: NDArray[np.float32]) -> None:
     unsure = float(np.median(derive(table).confidence_NE[:, -1]))
-    engine = Engine(TorchBackend(network), fixed_points(table, []), table.cost_E.tolist(), abstain_below=unsure)
+    engine = Engine(TorchBackend(network), fixed_points(table, []), abstain_below=unsure)
     answers = engine(images)
     assert ((answers.prediction_N == ABSTAINED) == (answers.confidence_N < unsure)).all()
     assert 0 < (answers.prediction_N == ABSTAINED).sum() < IMAGES
@@ -160,6 +221,7 @@ def test_many_callers(engine: Engine, table: ExitTable, images: NDArray[np.float
 def test_refused(network: StagedNetwork, table: ExitTable, settings: dict[str, float], message: str) -> None:
     make: Callable[..., Engine] = Engine
     with pytest.raises(RequestError, match=message):
-        make(TorchBackend(network), fixed_points(table, []), table.cost_E.tolist(), **settings)
-    with pytest.raises(RequestError, match="take all three from one run"):
-        make(TorchBackend(network), fixed_points(table, []), [1.0])
+        make(TorchBackend(network), fixed_points(table, []), **settings)
+    fewer = replace(table, logits_NEC=table.logits_NEC[:, 1:], cost_E=table.cost_E[1:], head_cost_E=None)
+    with pytest.raises(RequestError, match="the network has 4 exits, the operating points are for 3"):
+        make(TorchBackend(network), fixed_points(fewer, []))

@@ -1,18 +1,35 @@
 """The family of operating points of one trained model, and the file that keeps it (policy.json)."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
 from elfnet.atomic import write_json
 from elfnet.calibrate.operating_point import OperatingPoint
+from elfnet.calibrate.require_calibration import ROUNDING
 from elfnet.errors import RequestError, WorkError
+from elfnet.evaluate.exit_table import ExitTable
 from elfnet.registry import unknown_name
 
-FORMAT_VERSION = 1
-_FIELDS = {"format_version", "points", "checkpoint_sha256", "split", "n", "confidence_scale"}
+FORMAT_VERSION = 2
+_FIELDS = {
+    "format_version",
+    "points",
+    "checkpoint_sha256",
+    "split",
+    "n",
+    "confidence_scale",
+    "cost",
+    "head_cost",
+    "cost_unit",
+    "notes",
+}
+
+MULTIPLY_ADDS = "multiply-adds relative to the plain backbone"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +41,11 @@ class Family:
         checkpoint_sha256: the checkpoint that the thresholds were fitted for.
         split: the data they were fitted on; never `test`.
         n: number of examples of that split.
-        confidence_scale: what logits are multiplied by before the softmax, one number per exit.
+        confidence_scale: of the paper's rule, one number per exit; a point's policy may have scales of its own.
+        cost: up to and including each exit, all heads run.
+        head_cost: of each head alone.
+        cost_unit: what costs and budgets are counted in.
+        notes: what there is to say about how the points were found.
     """
 
     points: tuple[OperatingPoint, ...]
@@ -32,6 +53,10 @@ class Family:
     split: str
     n: int
     confidence_scale: tuple[float, ...]
+    cost: tuple[float, ...]
+    head_cost: tuple[float, ...]
+    cost_unit: str = MULTIPLY_ADDS
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.points:
@@ -42,12 +67,45 @@ class Family:
             raise RequestError(f"operating point {twice[0]!r} is there twice; give each its own name")
         if not self.checkpoint_sha256:
             raise RequestError("a family names its checkpoint, but checkpoint_sha256 is empty; calibrate again")
+        if not len(self.confidence_scale) == len(self.cost) == len(self.head_cost):
+            raise RequestError(
+                f"a family has one confidence scale, cost and head cost per exit, found {len(self.confidence_scale)}, "
+                f"{len(self.cost)} and {len(self.head_cost)}; calibrate again"
+            )
         for point in self.points:
             if point.policy.exits != len(self.confidence_scale):
                 raise RequestError(
                     f"operating point {point.name!r} is for {point.policy.exits} exits, the family for "
                     f"{len(self.confidence_scale)}; calibrate again"
                 )
+
+    @classmethod
+    def of(
+        cls,
+        table: ExitTable,
+        points: Sequence[OperatingPoint],
+        *,
+        confidence_scale: tuple[float, ...],
+        cost_unit: str = MULTIPLY_ADDS,
+        notes: Sequence[str] = (),
+    ) -> Self:
+        """Points that were fitted on this table."""
+        head_cost_E = np.zeros(table.exits) if table.head_cost_E is None else table.head_cost_E
+        return cls(
+            points=tuple(points),
+            checkpoint_sha256=table.checkpoint_sha256,
+            split=table.split,
+            n=table.examples,
+            confidence_scale=confidence_scale,
+            cost=tuple(table.cost_E.tolist()),
+            head_cost=tuple(head_cost_E.tolist()),
+            cost_unit=cost_unit,
+            notes=tuple(notes),
+        )
+
+    @property
+    def exits(self) -> int:
+        return len(self.cost)
 
     def names(self) -> list[str]:
         return [point.name for point in self.points]
@@ -64,7 +122,7 @@ class Family:
 
         Accuracy is the balanced one on the calibration split, as in the line search; the cheaper of two equal points.
         """
-        within = [point for point in self.points if point.expected.mean_cost <= budget]
+        within = [point for point in self.points if point.expected.mean_cost <= budget + ROUNDING]
         if not within:
             cheapest = min(self.points, key=lambda point: point.expected.mean_cost)
             raise RequestError(
@@ -88,6 +146,10 @@ class Family:
             "split": self.split,
             "n": self.n,
             "confidence_scale": list(self.confidence_scale),
+            "cost": list(self.cost),
+            "head_cost": list(self.head_cost),
+            "cost_unit": self.cost_unit,
+            "notes": list(self.notes),
             "points": [point.to_dict() for point in self.points],
         }
 
@@ -104,34 +166,44 @@ class Family:
             raise WorkError(f"there are no operating points at {path}; calibrate the run first") from error
         except (OSError, ValueError) as error:
             raise WorkError(f"cannot read {path}: {error}; calibrate the run again") from error
-        version = content.get("format_version") if isinstance(content, Mapping) else None
-        if version != FORMAT_VERSION:
-            raise WorkError(
-                f"{path} has operating point format {version!r}, this version of elfnet reads {FORMAT_VERSION}; "
-                f"calibrate the run again"
-            )
-        try:
-            family = cls._from_dict(content)
-        except (RequestError, KeyError, TypeError, ValueError) as error:
-            raise WorkError(f"{path} is damaged: {error}; calibrate the run again") from error
+        family = cls.from_dict(content, where=str(path))
         if checkpoint_sha256 is not None:
             family.require_checkpoint(checkpoint_sha256)
         return family
 
     @classmethod
-    def _from_dict(cls, content: Mapping[str, Any]) -> Self:
+    def from_dict(cls, content: Any, *, where: str = "this family") -> Self:
+        """Read what `to_dict` wrote, every field checked; `where` is what the messages call it."""
+        version = content.get("format_version") if isinstance(content, Mapping) else None
+        if version != FORMAT_VERSION:
+            raise WorkError(
+                f"{where} has operating point format {version!r}, this version of elfnet reads {FORMAT_VERSION}; "
+                f"calibrate the run again"
+            )
+        try:
+            return cls._from_fields(content)
+        except (RequestError, KeyError, TypeError, ValueError) as error:
+            raise WorkError(f"{where} is damaged: {error}; calibrate the run again") from error
+
+    @classmethod
+    def _from_fields(cls, content: Mapping[str, Any]) -> Self:
         if set(content) != _FIELDS:
             raise ValueError(f"missing or unknown fields {sorted(set(content) ^ _FIELDS)}")
         if not isinstance(content["points"], list):
             raise TypeError("points is not a list")
-        if not isinstance(content["checkpoint_sha256"], str) or not isinstance(content["split"], str):
-            raise TypeError("checkpoint_sha256 and split must be texts")
+        for field in ("checkpoint_sha256", "split", "cost_unit"):
+            if not isinstance(content[field], str):
+                raise TypeError(f"{field} must be a text")
         return cls(
             points=tuple(OperatingPoint.from_dict(point) for point in content["points"]),
             checkpoint_sha256=content["checkpoint_sha256"],
             split=content["split"],
             n=int(content["n"]),
             confidence_scale=tuple(float(scale) for scale in content["confidence_scale"]),
+            cost=tuple(float(cost) for cost in content["cost"]),
+            head_cost=tuple(float(cost) for cost in content["head_cost"]),
+            cost_unit=content["cost_unit"],
+            notes=tuple(str(note) for note in content["notes"]),
         )
 
 

@@ -21,10 +21,7 @@ def fixed_points(
             for name, threshold in named_thresholds(thresholds, table.classes).items()
         ),
     ]
-    return Family(
-        points=tuple(measured_point(derived, policy) for policy in policies),
-        checkpoint_sha256=table.checkpoint_sha256,
-        split=table.split,
-        n=table.examples,
-        confidence_scale=derived.confidence_scale,
-    )
+    points = [
+        measured_point(derived, policy, rule="full depth" if policy.name == "full" else "fixed") for policy in policies
+    ]
+    return Family.of(table, points, confidence_scale=derived.confidence_scale)

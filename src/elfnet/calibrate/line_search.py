@@ -1,6 +1,7 @@
 """The paper's line search for s, the one threshold of all exits, on data that is not the test split."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from elfnet.calibrate.family import Family, most_accurate
 from elfnet.calibrate.operating_point import Expected, OperatingPoint
@@ -49,22 +50,18 @@ def line_search(
         )
 
     derived = derive(table, confidence_scale)
-    full = measured_point(derived, full_depth(table.exits, derived.confidence_scale))
+    full = measured_point(derived, full_depth(table.exits, derived.confidence_scale), rule="full depth")
     searched = [
-        measured_point(derived, uniform_policy(name, threshold, table.exits, derived.confidence_scale))
+        measured_point(
+            derived, uniform_policy(name, threshold, table.exits, derived.confidence_scale), rule="line search"
+        )
         for name, threshold in named_thresholds(candidates, table.classes).items()
         if table.exits > 1  # a plain network has nothing to decide
     ]
     eligible = [full, *searched]
     accurate = most_accurate(eligible).renamed("accurate")
     economic = _cheapest(eligible, full.expected.balanced_accuracy - tolerance_points / 100).renamed("economic")
-    return Family(
-        points=(full, accurate, economic, *searched),
-        checkpoint_sha256=table.checkpoint_sha256,
-        split=table.split,
-        n=table.examples,
-        confidence_scale=derived.confidence_scale,
-    )
+    return Family.of(table, [full, accurate, economic, *searched], confidence_scale=derived.confidence_scale)
 
 
 def named_thresholds(candidates: Sequence[str | float], classes: int) -> dict[str, float]:
@@ -79,10 +76,13 @@ def named_thresholds(candidates: Sequence[str | float], classes: int) -> dict[st
     return named
 
 
-def measured_point(derived: Derived, policy: Policy) -> OperatingPoint:
+def measured_point(
+    derived: Derived, policy: Policy, *, rule: str, promise: dict[str, Any] | None = None
+) -> OperatingPoint:
     """A policy with what it gives on a table."""
     metrics = measure(derived.table, replay(derived, policy), with_confusion=False)
-    return OperatingPoint(name=policy.name, policy=policy, expected=Expected.from_metrics(metrics))
+    expected = Expected.from_metrics(metrics)
+    return OperatingPoint(name=policy.name, policy=policy, expected=expected, rule=rule, promise=promise)
 
 
 def _cheapest(points: list[OperatingPoint], least_accuracy: float) -> OperatingPoint:

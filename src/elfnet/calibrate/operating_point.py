@@ -8,6 +8,10 @@ from elfnet.data.groups import GROUP_NAMES
 from elfnet.errors import RequestError
 from elfnet.evaluate.accuracy import Metrics
 from elfnet.exits.policy import Policy
+from elfnet.registry import unknown_name
+
+RULES = ("full depth", "line search", "geometric", "budget", "floor", "risk control", "fixed")
+"""How a point's thresholds were found. `fixed` ones were written down by somebody."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,8 +22,8 @@ class Expected:
         accuracy: share of right answers.
         accuracy_by_group: the same for many / medium / few; None for a group without examples.
         balanced_accuracy: mean over the classes; equal to `accuracy` on a balanced split.
-        mean_cost: mean multiply-adds.
-        worst_cost: multiply-adds of the deepest exit that any input can reach.
+        mean_cost: mean over the examples, in the family's unit of cost.
+        worst_cost: of the deepest exit that any input can reach.
         exit_share: share of the examples leaving at each exit.
     """
 
@@ -63,20 +67,26 @@ class OperatingPoint:
     """A policy under a name, and what to expect of it.
 
     Attributes:
-        name: `full`, `accurate`, `economic`, or one of a search's candidates such as `s=0.85`.
+        name: `full`, `accurate`, `economic`, `budget=0.6`, or one of a search's candidates such as `s=0.85`.
         policy: the decision itself.
         expected: measured on the calibration split.
+        rule: how the thresholds were found; one of `RULES`.
         same_as: for a point chosen from the candidates, the candidate's name.
+        promise: for `risk control`, what is promised with which probability, as plain JSON; None elsewhere.
     """
 
     name: str
     policy: Policy
     expected: Expected
+    rule: str
     same_as: str | None = None
+    promise: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if self.name != self.policy.name:
             raise RequestError(f"operating point {self.name!r} holds policy {self.policy.name!r}; give both one name")
+        if self.rule not in RULES:
+            raise unknown_name(f"rule of operating point {self.name!r}", self.rule, list(RULES))
 
     def renamed(self, name: str) -> Self:
         """This point under a second name that says what it was chosen for."""
@@ -85,7 +95,9 @@ class OperatingPoint:
     def to_dict(self) -> dict[str, Any]:
         return {
             "name": self.name,
+            "rule": self.rule,
             "same_as": self.same_as,
+            "promise": self.promise,
             "policy": self.policy.to_dict(),
             "expected": {**asdict(self.expected), "exit_share": list(self.expected.exit_share)},
         }
@@ -96,9 +108,13 @@ class OperatingPoint:
         _require_fields("operating point", content, set(cls.__dataclass_fields__))
         if not isinstance(content["same_as"], str | None):
             raise RequestError(f"operating point: same_as={content['same_as']!r} is not a name; calibrate again")
+        if not isinstance(content["promise"], dict | None):
+            raise RequestError("operating point: promise is not a set of fields; calibrate again")
         return cls(
             name=content["name"],
+            rule=content["rule"],
             same_as=content["same_as"],
+            promise=content["promise"],
             policy=Policy.from_dict(content["policy"]),
             expected=Expected.from_dict(content["expected"]),
         )

@@ -6,6 +6,7 @@ is taken, where examples leave later.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,7 +27,7 @@ def thresholds_for_budget(derived: Derived, budget: float, *, name: str | None =
         name: of the policy; `budget=0.6` by default.
     """
     (policy,) = family_for_budgets(derived, [budget])
-    return policy if name is None else Policy(name, policy.thresholds, policy.confidence_scale)
+    return policy if name is None else replace(policy, name=name)
 
 
 def family_for_budgets(derived: Derived, budgets: Sequence[float]) -> tuple[Policy, ...]:
@@ -44,7 +45,8 @@ def family_for_budgets(derived: Derived, budgets: Sequence[float]) -> tuple[Poli
         # What a smaller budget allows, a larger one does: start there too.
         found[budget] = search.best(WithinBudget(budget), also=list(found.values())[-1:])
     return tuple(
-        Policy(name, found[budget], derived.confidence_scale) for name, budget in zip(names, budgets, strict=True)
+        Policy(name, found[budget], derived.confidence_scale, combine=derived.combine)
+        for name, budget in zip(names, budgets, strict=True)
     )
 
 
@@ -62,9 +64,10 @@ def thresholds_for_floor(
     """
     require_calibration(derived.table)
     search = ThresholdSearch(derived)
-    goal = AboveFloor(floor, group, search.space.size_G)
+    goal = AboveFloor(floor, group, search.size_G)
     _require_floor(derived, goal, search)
-    return Policy(f"floor={floor:g}" if name is None else name, search.best(goal), derived.confidence_scale)
+    name = f"floor={floor:g}" if name is None else name
+    return Policy(name, search.best(goal), derived.confidence_scale, combine=derived.combine)
 
 
 def _require_floor(derived: Derived, goal: AboveFloor, search: ThresholdSearch) -> None:
@@ -77,7 +80,7 @@ def _require_floor(derived: Derived, goal: AboveFloor, search: ThresholdSearch) 
         )
     if not 0.0 <= goal.floor <= 1.0:
         raise RequestError(f"accuracy floor {goal.floor!r} is not between 0 and 1; give a fraction, such as 0.7")
-    reachable = float(goal.accuracy(search.space.full_depth())[0])
+    reachable = float(goal.accuracy(search.full_depth())[0])
     if goal.floor > reachable + ROUNDING:
         whose = {None: "", "worst": " of the worst group"}.get(goal.group, f" of group {goal.group!r}")
         # Rounded down, so that the number in the message is itself a floor that works.

@@ -1,45 +1,47 @@
 """Calibrating a run: the family from the calibration split, then its figures on the test split, once."""
 
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from elfnet import atomic
-from elfnet.calibrate.family import Family
-from elfnet.calibrate.line_search import line_search
+from elfnet.calibrate.family import MULTIPLY_ADDS, Family
+from elfnet.calibrate.family_request import FamilyRequest
+from elfnet.calibrate.fit_family import fit_family
+from elfnet.calibrate.measured_cost import MeasuredCost
 from elfnet.checkpoint.format import load_checkpoint
 from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.errors import RequestError
 from elfnet.evaluate.accuracy import measure
 from elfnet.evaluate.by_exit import by_exit
 from elfnet.evaluate.curve import curve
-from elfnet.evaluate.derived import derive
+from elfnet.evaluate.derived import Derived, derive
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.replay import replay
+from elfnet.evaluate.replay import derive_for, replay
 from elfnet.evaluate.run_table import evaluate_run
 
 
 def calibrate_run(
     run: RunDirectory,
+    request: FamilyRequest | None = None,
     *,
-    search: Sequence[str] | None = None,
-    tolerance_points: float = 1.0,
-    confidence_scale: float | None = None,
+    cost: MeasuredCost | None = None,
     device: str = "cpu",
 ) -> Family:
-    """The paper's line search on the calibration split; writes policy.json.
+    """The family of operating points, fitted on the calibration split; writes policy.json.
 
     Args:
-        search: candidates for s; the recipe's by default.
-        confidence_scale: what logits are multiplied by before eq. 5; the recipe's by default.
+        request: which points; by default all rules, with the recipe's candidates for s.
+        cost: what an exit costs on a machine; multiply-adds by default.
     """
     _require_finished(run)
     table = evaluate_run(run, "calibration", device=device)
-    family = line_search(
-        table,
-        search or run.recipe().exits.search,
-        tolerance_points=tolerance_points,
-        confidence_scale=confidence_scale,
-    )
+    request = request or FamilyRequest(search=run.recipe().exits.search)
+    if cost is None:
+        family = fit_family(table, request)
+    else:
+        family = fit_family(cost.applied_to(table), request, cost_unit=cost.unit)
     family.save(run.policy_file)
     return family
 
@@ -57,19 +59,26 @@ def _require_finished(run: RunDirectory) -> None:
 def results_on(table: ExitTable, family: Family) -> dict[str, Any]:
     """Every operating point of a family on a table, with the exits on their own and the whole curve."""
     family.require_checkpoint(table.checkpoint_sha256)
+    if family.cost_unit != MULTIPLY_ADDS:
+        table = replace(table, cost_E=np.array(family.cost), head_cost_E=np.array(family.head_cost))
     derived = derive(table, family.confidence_scale)
-    points = {
-        point.name: {
+    # Points of one rule share their scales: the softmax of the whole table is computed once for each.
+    by_confidence: dict[tuple[tuple[float, ...], bool], Derived] = {(derived.confidence_scale, False): derived}
+    points = {}
+    for point in family.points:
+        key = point.policy.confidence_scale, point.policy.combine
+        if key not in by_confidence:
+            by_confidence[key] = derive_for(table, point.policy)
+        points[point.name] = {
+            "rule": point.rule,
             "thresholds": list(point.policy.thresholds),
-            **measure(table, replay(derived, point.policy)).to_dict(),
+            **measure(table, replay(by_confidence[key], point.policy)).to_dict(),
         }
-        for point in family.points
-    }
     return {
         "split": table.split,
         "n": table.examples,
         "checkpoint_sha256": table.checkpoint_sha256,
-        "cost_unit": "multiply-adds relative to the plain backbone, heads included",
+        "cost_unit": family.cost_unit,
         "plain_multiply_adds": table.plain_multiply_adds,
         "points": points,
         "exits": [quality.to_dict() for quality in by_exit(derived)],

@@ -8,6 +8,7 @@ no change of one threshold alone improves.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Protocol
 
 import numpy as np
@@ -17,9 +18,13 @@ from elfnet.calibrate.require_calibration import ROUNDING
 from elfnet.calibrate.threshold_space import Outcomes, ThresholdSpace
 from elfnet.data.groups import GROUP_NAMES
 from elfnet.evaluate.derived import Derived
+from elfnet.exits.policy import NEVER
 
 GRID_CELLS = 2**18
 """Points of the coarse grid: 512 x 512 thresholds for two early exits, 64 for each of three, 12 for each of five."""
+
+MOST_EXITS_FOR_ALL_CHOICES = 4
+"""With more early exits than this only leaving out one at a time is tried: the choices double with every exit."""
 
 NEIGHBOURS = np.arange(-2, 3)
 """Steps to either side that are tried at all exits at once, so that what one exit spends another can save."""
@@ -73,24 +78,78 @@ class AboveFloor:
 
 
 class ThresholdSearch:
-    """The points to start from, which serve every goal, and the way on from there."""
+    """The points to start from, which serve every goal, and the way on from there.
 
-    def __init__(self, derived: Derived) -> None:
-        self.space = ThresholdSpace(derived)
-        last_T = [len(candidates) - 1 for candidates in self.space.candidates]
+    Not every early exit pays for its head: all choices of exits are tried, where they are few enough, and the heads of
+    exits that are left out are not run. A policy that combines exits needs them all.
+
+    Args:
+        derived: from the calibration split.
+        cells: points of the coarse grid; fewer are quicker and a little worse.
+    """
+
+    def __init__(self, derived: Derived, *, cells: int | None = None) -> None:
+        self._exits = derived.table.exits
+        self._choices = [
+            _SearchOfChoice(ThresholdSpace(derived, used), cells or GRID_CELLS) for used in _choices_of_exits(derived)
+        ]
+        self.size_G = self._choices[0].space.size_G
+
+    def best(self, goal: Goal, *, also: Sequence[tuple[float, ...]] = (), refine: bool = True) -> tuple[float, ...]:
+        """Thresholds as good as the search finds them.
+
+        Args:
+            goal: what is wanted.
+            also: further points to start from.
+            refine: go on from the best point of the coarse grid; it takes most of the time.
+        """
+        starts = [(choice, choice.start(goal, also)) for choice in self._choices]
+        possible = [(choice, start) for choice, start in starts if start is not None]
+        assert possible, "the limit was checked: some point keeps to it"
+        # The grid is fine enough to tell the choices apart: refining the second and third best changed nothing.
+        choice, start = max(possible, key=lambda pair: pair[1])
+        position_T = choice.approach(goal, *start) if refine else start[1]
+        return choice.space.thresholds(position_T, self._exits)
+
+    def full_depth(self) -> Outcomes:
+        """Nobody leaves early: one point."""
+        return self._choices[0].space.full_depth()
+
+
+def _choices_of_exits(derived: Derived) -> list[tuple[int, ...]]:
+    """Sets of early exits to try, all of them first."""
+    early = tuple(range(derived.table.exits - 1))
+    if derived.combine or derived.table.head_cost_E is None or not early:
+        return [early]
+    if len(early) <= MOST_EXITS_FOR_ALL_CHOICES:
+        return [used for size in range(len(early), -1, -1) for used in combinations(early, size)]
+    return [early, *(tuple(k for k in early if k != left_out) for left_out in early), ()]
+
+
+class _SearchOfChoice:
+    """The search within one choice of exits."""
+
+    def __init__(self, space: ThresholdSpace, cells: int) -> None:
+        self.space = space
+        last_T = [len(candidates) - 1 for candidates in space.candidates]
         if not last_T:
             return
-        points = int((GRID_CELLS + 0.5) ** (1 / len(last_T)))
+        points = int((cells + 0.5) ** (1 / len(last_T)))
         self._axes = [np.unique(np.linspace(0, last, min(points, last + 1)).astype(np.int64)) for last in last_T]
-        self._grid = self.space.grid(self._axes)
-        self._uniform = self.space.uniform()
+        self._grid = space.grid(self._axes)
+        self._uniform = space.uniform()
         self._first_step = max(1, max(last_T) // points)
 
-    def best(self, goal: Goal, *, also: Sequence[tuple[float, ...]] = ()) -> tuple[float, ...]:
-        """Thresholds as good as the search finds them; `also` are further points to start from."""
-        if not self.space.candidates:  # a single exit: nothing to decide
-            return ()
-        starts = [self.space.positions(thresholds) for thresholds in also]
+    def start(self, goal: Goal, also: Sequence[tuple[float, ...]]) -> tuple[Value, Position] | None:
+        """The best of the points to start from; None if all break the limit."""
+        if not self.space.candidates:  # nothing to decide
+            main_P, tie_P = goal.value(self.space.full_depth())
+            return None if main_P[0] == -np.inf else ((float(main_P[0]), float(tie_P[0])), ())
+        starts = [
+            self.space.positions([thresholds[k] for k in self.space.used])
+            for thresholds in also
+            if self.space.used == tuple(k for k, threshold in enumerate(thresholds) if threshold < NEVER)
+        ]
         found = _best_position(goal, self._grid)
         if found is not None:
             index_T = np.unravel_index(found, [len(axis) for axis in self._axes])
@@ -99,14 +158,12 @@ class ThresholdSearch:
         found = _best_position(goal, outcomes)
         if found is not None:
             starts.append(self.space.positions((float(thresholds_P[found]),) * len(self._axes)))
-        value, position_T = max(self._step(goal, [np.array([p]) for p in start]) for start in starts)
-        position_T = self._approach(goal, value, position_T)
-        return tuple(
-            float(candidates[position]) for candidates, position in zip(self.space.candidates, position_T, strict=True)
-        )
+        return max((self._step(goal, [np.array([p]) for p in start]) for start in starts), default=None)
 
-    def _approach(self, goal: Goal, value: Value, position_T: Position) -> Position:
+    def approach(self, goal: Goal, value: Value, position_T: Position) -> Position:
         """To the best neighbour while that is better, in ever smaller steps; then exit by exit."""
+        if not position_T:
+            return position_T
         step = self._first_step
         while step:
             moved, to_T = self._step(goal, [self._within(k, p + step * NEIGHBOURS) for k, p in enumerate(position_T)])

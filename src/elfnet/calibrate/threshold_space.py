@@ -19,6 +19,8 @@ from elfnet.calibrate.require_calibration import ROUNDING
 from elfnet.data.groups import GROUP_NAMES
 from elfnet.evaluate.curve import spread_thresholds
 from elfnet.evaluate.derived import Derived
+from elfnet.exits.cost_to_exit import cost_to_exit
+from elfnet.exits.policy import NEVER, Policy
 
 GROUPS = len(GROUP_NAMES)
 
@@ -41,22 +43,30 @@ class Outcomes:
 class ThresholdSpace:
     """One table, prepared for counting.
 
+    Args:
+        derived: from the table.
+        used: the early exits that have a threshold, from 0 and rising; the heads of the others are not run. All by
+            default. Everything below speaks of these exits and the last one only.
+
     Attributes:
         candidates: for each exit but the last, every threshold that makes a difference on this table, rising, from 0
             (all leave) to `NEVER`; the others lie midway between observed confidences.
         size_G: number of examples by frequency group.
     """
 
-    def __init__(self, derived: Derived) -> None:
+    def __init__(self, derived: Derived, used: Sequence[int] | None = None) -> None:
         table = derived.table
+        self.used = tuple(range(table.exits - 1) if used is None else used)
+        columns = [*self.used, table.exits - 1]
+        confidence_NE, correct_NE = derived.confidence_NE[:, columns], derived.correct_NE[:, columns]
+        cost_E = _cost_with(derived, self.used)[columns]
         group_N = table.group_of_class[table.labels_N]
         self.size_G: NDArray[np.int64] = np.bincount(group_N, minlength=GROUPS)
         self.candidates: list[NDArray[np.float64]] = [
-            spread_thresholds(confidence_N[:, None], table.examples + 2)
-            for confidence_N in derived.confidence_NE.T[:-1]
+            spread_thresholds(confidence_N[:, None], table.examples + 2) for confidence_N in confidence_NE.T[:-1]
         ]
         self._examples = table.examples
-        self._confidence_TN = np.ascontiguousarray(derived.confidence_NE.T[:-1])
+        self._confidence_TN = np.ascontiguousarray(confidence_NE.T[:-1])
         self._running_TN = np.maximum.accumulate(self._confidence_TN, axis=0)
         # The position of the first candidate that holds an example back: nobody is more confident than the last.
         self._held_from_TN = [
@@ -64,9 +74,9 @@ class ThresholdSpace:
             for candidates, confidence_N in zip(self.candidates, self._confidence_TN, strict=True)
         ]
         # What an example counts for if it leaves at an exit.
-        outcome_EQN = np.zeros((table.exits, GROUPS + 1, table.examples))
-        outcome_EQN[:, group_N, np.arange(table.examples)] = derived.correct_NE.T
-        outcome_EQN[:, -1] = table.cost_E[:, None]
+        outcome_EQN = np.zeros((len(columns), GROUPS + 1, table.examples))
+        outcome_EQN[:, group_N, np.arange(table.examples)] = correct_NE.T
+        outcome_EQN[:, -1] = cost_E[:, None]
         self._all_at_first_Q = outcome_EQN[0].sum(axis=1)
         self._all_at_last_Q = outcome_EQN[-1].sum(axis=1)
         self._moving_on_TQN = np.diff(outcome_EQN, axis=0)
@@ -112,6 +122,13 @@ class ThresholdSpace:
         sum_MQ = np.concatenate([np.zeros((1, GROUPS + 1)), np.cumsum(change_MQ, axis=0)])
         return thresholds, self._outcomes(self._all_at_first_Q + sum_MQ[moved_P])
 
+    def thresholds(self, position_T: Sequence[int], exits: int) -> tuple[float, ...]:
+        """The thresholds at these positions for a network of `exits` exits: `NEVER` at the exits that are not used."""
+        answer = [NEVER] * (exits - 1)
+        for exit_index, candidates, position in zip(self.used, self.candidates, position_T, strict=True):
+            answer[exit_index] = float(candidates[position])
+        return tuple(answer)
+
     def full_depth(self) -> Outcomes:
         """Nobody leaves early: one point."""
         return self._outcomes(self._all_at_last_Q[None])
@@ -119,3 +136,11 @@ class ThresholdSpace:
     def _outcomes(self, total_PQ: NDArray[np.float64]) -> Outcomes:
         cost_P = np.rint(total_PQ[:, -1] / self._examples / ROUNDING) * ROUNDING
         return Outcomes(total_PQ[:, :-1].sum(axis=1), total_PQ[:, :-1], cost_P)
+
+
+def _cost_with(derived: Derived, used: Sequence[int]) -> NDArray[np.float64]:
+    """Cost up to each exit of the network, shape (E,), if only these early exits and the last are looked at."""
+    table = derived.table
+    thresholds = tuple(0.5 if k in used else NEVER for k in range(table.exits - 1))
+    policy = Policy("exits in use", thresholds, derived.confidence_scale, combine=derived.combine)
+    return cost_to_exit(table.cost_E, table.head_cost_E, policy)

@@ -50,6 +50,11 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--device", default="auto", help="auto, cpu, cuda, mps (default: auto)")
 
 
+def numbers(text: str) -> tuple[float, ...]:
+    """Numbers with commas between them; argparse names the flag if one is none."""
+    return tuple(float(part) for part in text.split(",") if part.strip())
+
+
 def add_recipe_flags(parser: argparse.ArgumentParser) -> None:
     """One flag a recipe field, grouped by section. Defaults are the recipe's, so none are given here."""
     for section, field in Recipe.model_fields.items():

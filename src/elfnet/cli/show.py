@@ -30,18 +30,27 @@ def shares(values: Sequence[float]) -> str:
     return " / ".join(f"{100 * value:.0f}" for value in values)
 
 
-def points_table(results: Mapping[str, Any]) -> Table:
+BASELINES = ("line search", "geometric")
+"""Rules that are there to compare with; their points are many."""
+
+
+def points_table(results: Mapping[str, Any], *, all_points: bool = True) -> Table:
     """Operating points: accuracy by group against cost."""
     exits = len(results["exits"])
-    table = Table(
-        title=f"Operating points on {results['n']:,} {results['split']} images",
-        caption="accuracy in %; cost in multiply-adds relative to the plain backbone, heads included",
-    )
+    shown = {
+        name: point
+        for name, point in results["points"].items()
+        if all_points or point["rule"] not in BASELINES or name in ("accurate", "economic")
+    }
+    caption = f"accuracy in %; cost in {results['cost_unit']}"
+    if hidden := len(results["points"]) - len(shown):
+        caption += f"; {hidden} baseline points not shown (--all)"
+    table = Table(title=f"Operating points on {results['n']:,} {results['split']} images", caption=caption)
     table.add_column("point")
     for name in ("all", "many", "medium", "few", "mean cost", "worst cost"):
         table.add_column(name, justify="right")
     table.add_column(f"leave at exit 1..{exits}, %" if exits > 1 else "exits", justify="right")
-    for name, point in results["points"].items():
+    for name, point in shown.items():
         by_group = point["accuracy_by_group"]
         table.add_row(
             escape(name),

@@ -57,7 +57,7 @@ def run(words: Sequence[str]) -> int:
         print_json({"run": str(out), "report": str(report), **results})
         return 0
     screen = console()
-    screen.print(points_table(results))
+    screen.print(points_table(results, all_points=False))
     if len(results["exits"]) > 1:
         screen.print(exits_table(results))
     screen.print(f"run: {out}\nreport: {report}", markup=False)

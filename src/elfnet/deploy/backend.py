@@ -25,6 +25,10 @@ class Backend(Protocol):
         """Stage k and the head behind it: new features, and logits (B, C)."""
         ...
 
+    def run_without_head(self, k: int, features: Any) -> Any:
+        """Stage k alone, where nobody can leave: new features. Never asked of the last stage."""
+        ...
+
     def keep(self, features: Any, stay: NDArray[np.int64]) -> Any:
         """The features of the examples at these positions."""
         ...

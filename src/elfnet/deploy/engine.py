@@ -1,11 +1,11 @@
 """Adaptive inference that really stops: run a stage, decide, keep only the examples that stay.
 
-The decision is the policy's, the same that `replay` makes from an exit table, so both give the same answers.
+The decision is the policy's, the same that `replay` makes from an exit table, so both give the same answers. Where an
+operating point lets nobody leave, the head is not run: stages on both sides of it are one.
 """
 
-# Shapes: N examples of a call, B of them still here, E exits, K channels, H height, W width
+# Shapes: N examples of a call, B of them still here, E exits, C classes, K channels, H height, W width
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from elfnet.calibrate.family import Family
 from elfnet.deploy.backend import Backend
 from elfnet.errors import RequestError
+from elfnet.exits.cost_to_exit import cost_to_exit
 from elfnet.exits.policy import Policy
 
 ABSTAINED = -1
@@ -27,13 +28,24 @@ class Answers:
         prediction_N: the class, or `ABSTAINED` where the confidence at the exit taken was below `abstain_below`.
         confidence_N: at the exit taken.
         exit_N: the exit taken, from 0.
-        cost_N: multiply-adds relative to the plain backbone, every head on the way included.
+        cost_N: in the family's unit; every stage and head that was run counts, and no other.
+        probability_NC: of all classes, at the exit taken.
     """
 
     prediction_N: NDArray[np.int64]
     confidence_N: NDArray[np.float64]
     exit_N: NDArray[np.int64]
     cost_N: NDArray[np.float64]
+    probability_NC: NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    """One operating point, made ready to run; immutable, so that one assignment changes it for everybody."""
+
+    policy: Policy
+    runs_head: tuple[bool, ...]
+    cost_E: NDArray[np.float64]
 
 
 class Engine:
@@ -42,7 +54,6 @@ class Engine:
     Args:
         backend: what computes stages and heads.
         family: the operating points; the first one is in force at the start.
-        cost: cumulative cost of each exit, relative to the plain backbone.
         deepest_exit: everybody who is still here leaves at this exit (from 0): a cap on the worst case.
         abstain_below: answers with a final confidence below this are withheld.
     """
@@ -51,62 +62,85 @@ class Engine:
         self,
         backend: Backend,
         family: Family,
-        cost: Sequence[float],
         *,
         deepest_exit: int | None = None,
         abstain_below: float = 0.0,
     ) -> None:
-        if not backend.exits == len(cost) == len(family.confidence_scale):
+        if backend.exits != family.exits:
             raise RequestError(
-                f"the network has {backend.exits} exits, the family {len(family.confidence_scale)} and the costs "
-                f"{len(cost)}; take all three from one run"
+                f"the network has {backend.exits} exits, the operating points are for {family.exits}; "
+                f"take both from one run"
             )
         if deepest_exit is not None and not 0 <= deepest_exit < backend.exits:
             raise RequestError(f"deepest_exit={deepest_exit} must lie in 0..{backend.exits - 1}")
         if not 0.0 <= abstain_below <= 1.0:
             raise RequestError(f"abstain_below={abstain_below} must be a probability; 0 never abstains")
-        self._backend, self._family = backend, family
-        self._cost_E = np.asarray(cost, dtype=np.float64)
+        self._backend, self.family = backend, family
         self._last = backend.exits - 1 if deepest_exit is None else deepest_exit
         self._abstain_below = abstain_below
-        self._policy = family.points[0].policy
+        self._plans = {point.name: self._plan(point.policy) for point in family.points}
+        self._in_force = self._plans[family.points[0].name]
+
+    def _plan(self, policy: Policy) -> _Plan:
+        # Whoever is still here at the deepest exit leaves there, so its head is run whatever the policy says.
+        runs_head = tuple(policy.runs_head(k) or k == self._last for k in range(self.family.exits))
+        cost_E = cost_to_exit(self.family.cost, self.family.head_cost, policy)
+        if not policy.runs_head(self._last):
+            cost_E = cost_E.copy()
+            cost_E[self._last] += self.family.head_cost[self._last]
+        return _Plan(policy, runs_head, cost_E)
 
     @property
     def operating_point(self) -> str:
         """The name of the point in force for calls that do not ask for one."""
-        return self._policy.name
+        return self._in_force.policy.name
 
-    def set_operating_point(self, point: str | float) -> None:
-        """By name, or by budget: the most accurate point within it. Calls under way end as they began."""
+    def set_operating_point(self, point: str | float) -> str:
+        """By name, or by budget: the most accurate point within it, whose name is returned.
+
+        Nothing is loaded or compiled, and calls under way end as they began.
+        """
         # One assignment of an immutable object: a call sees the old point or the new one, never a mixture.
-        self._policy = self._find(point)
+        self._in_force = self._find(point)
+        return self.operating_point
 
-    def _find(self, point: str | float) -> Policy:
-        found = self._family.point(point) if isinstance(point, str) else self._family.for_budget(point)
-        return found.policy
+    def _find(self, point: str | float) -> _Plan:
+        found = self.family.point(point) if isinstance(point, str) else self.family.for_budget(point)
+        return self._plans[found.name]
 
     def __call__(self, images_NKHW: NDArray[np.float32], *, operating_point: str | float | None = None) -> Answers:
         """Classify normalised images; `operating_point` holds for this call only."""
-        policy = self._policy if operating_point is None else self._find(operating_point)
+        plan = self._in_force if operating_point is None else self._find(operating_point)
         examples = len(images_NKHW)
         prediction_N = np.empty(examples, dtype=np.int64)
         confidence_N = np.empty(examples, dtype=np.float64)
         exit_N = np.empty(examples, dtype=np.int64)
+        probability_NC = np.empty((examples, 0), dtype=np.float32)
         here = np.arange(examples)
         features = self._backend.start(images_NKHW) if examples else None
+        evidence_BC = None
         for k in range(self._last + 1):
             if len(here) == 0:
                 break
+            if not plan.runs_head[k]:
+                features = self._backend.run_without_head(k, features)
+                continue
             features, logits_BC = self._backend.run(k, features)
-            decision = policy.decide(k, logits_BC)
-            leaves = decision.leaves_N if k < self._last else np.ones_like(decision.leaves_N)
-            gone = here[leaves]
-            prediction_N[gone] = decision.prediction_N[leaves]
-            confidence_N[gone] = decision.confidence_N[leaves]
-            exit_N[gone] = k
-            stay = np.flatnonzero(~leaves)
+            decision = plan.policy.decide(k, logits_BC, evidence_BC)
+            leaves_B = decision.leaves_N if k < self._last else np.ones_like(decision.leaves_N)
+            gone = here[leaves_B]
+            if len(gone):
+                if probability_NC.shape[1] == 0:
+                    probability_NC = np.empty((examples, logits_BC.shape[1]), dtype=np.float32)
+                prediction_N[gone] = decision.prediction_N[leaves_B]
+                confidence_N[gone] = decision.confidence_N[leaves_B]
+                probability_NC[gone] = decision.probability_NC[leaves_B]
+                exit_N[gone] = k
+            evidence_BC = decision.evidence_NC
+            stay = np.flatnonzero(~leaves_B)
             if 0 < len(stay) < len(here):
                 features = self._backend.keep(features, stay)
+                evidence_BC = None if evidence_BC is None else evidence_BC[stay]
             here = here[stay]
         prediction_N[confidence_N < self._abstain_below] = ABSTAINED
-        return Answers(prediction_N, confidence_N, exit_N, self._cost_E[exit_N])
+        return Answers(prediction_N, confidence_N, exit_N, plan.cost_E[exit_N], probability_NC)

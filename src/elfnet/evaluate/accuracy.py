@@ -92,6 +92,7 @@ def measure(table: ExitTable, replayed: Replay, *, with_confusion: bool = True) 
     # F1 = 2 right / (present + answered): precision and recall without their separate divisions by zero.
     f1_C = 2 * right_C / np.maximum(size_C + answered_C, 1)
     reachable_E = np.array(replayed.policy.reachable(table.classes))
+    cost_E = table.cost_under(replayed.policy)
     return Metrics(
         n=table.examples,
         n_by_group={name: int(size) for name, size in zip(GROUP_NAMES, size_G, strict=True)},
@@ -102,8 +103,8 @@ def measure(table: ExitTable, replayed: Replay, *, with_confusion: bool = True) 
         accuracy_by_class=tuple(_share(right, size) for right, size in zip(right_C, size_C, strict=True)),
         balanced_accuracy=float((right_C[present_C] / size_C[present_C]).mean()),
         macro_f1=float(f1_C.mean()),
-        mean_cost=float(leaving_E @ table.cost_E / table.examples),
-        worst_cost=float(table.cost_E[reachable_E].max()),
+        mean_cost=float(leaving_E @ cost_E / table.examples),
+        worst_cost=float(cost_E[reachable_E].max()),
         exit_share=tuple((leaving_E / table.examples).tolist()),
         exit_share_by_group={
             name: tuple((leaving_E / size).tolist()) if size else None

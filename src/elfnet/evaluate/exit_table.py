@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from elfnet.data.groups import FrequencyGroups
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate import table_file
+from elfnet.exits.cost_to_exit import cost_to_exit
+from elfnet.exits.policy import Policy
 
 SPLITS = ("train", "calibration", "test")
 
@@ -27,7 +29,10 @@ class ExitTable:
     Attributes:
         logits_NEC: float32; for cosine heads these are the cosines.
         labels_N: int64.
-        cost_E: multiply-adds up to and including exit k, heads included, relative to the plain backbone.
+        cost_E: multiply-adds up to and including exit k, every head on the way included, relative to the plain
+            backbone; or another cost, such as measured time, in the same form.
+        head_cost_E: what the head of exit k costs alone, in the same unit; None where it is not known, and then a head
+            that is not run saves nothing in the figures.
         plain_multiply_adds: the plain backbone's multiply-adds for one image: what a cost of 1 stands for.
         class_counts_C: how many *training* examples each class has; they make the frequency groups.
         class_names: one name per class.
@@ -49,6 +54,7 @@ class ExitTable:
     confidence_scale: float
     many_above: int
     few_below: int
+    head_cost_E: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         for name, dtype, dimensions in (
@@ -85,6 +91,8 @@ class ExitTable:
             )
         if not (np.isfinite(self.cost_E).all() and (self.cost_E > 0).all() and (np.diff(self.cost_E) >= 0).all()):
             raise RequestError(f"exit table: cost_E={self.cost_E.tolist()} must be positive and grow from exit to exit")
+        if self.head_cost_E is not None:
+            self._check_head_costs(self.head_cost_E)
         if self.split not in SPLITS:
             raise RequestError(f"exit table: split {self.split!r} is unknown; choose from: {', '.join(SPLITS)}")
         if not self.checkpoint_sha256:
@@ -96,6 +104,18 @@ class ExitTable:
                 f"exit table: confidence_scale={self.confidence_scale!r} must be a number above 0, such as 1"
             )
         FrequencyGroups(many_above=self.many_above, few_below=self.few_below)  # refuses boundaries that overlap
+
+    def _check_head_costs(self, head_cost_E: NDArray[np.float64]) -> None:
+        alone_E = np.diff(self.cost_E, prepend=0.0)  # what each exit adds: its stage and its head
+        if head_cost_E.shape != self.cost_E.shape or not ((head_cost_E >= 0) & (head_cost_E <= alone_E + 1e-9)).all():
+            raise RequestError(
+                f"exit table: head_cost_E={head_cost_E.tolist()} does not fit cost_E={self.cost_E.tolist()}; "
+                f"no head costs more than its exit adds"
+            )
+
+    def cost_under(self, policy: Policy) -> NDArray[np.float64]:
+        """The cost of leaving at each exit, shape (E,), where heads that the policy has no use for are not run."""
+        return cost_to_exit(self.cost_E, self.head_cost_E, policy)
 
     @property
     def examples(self) -> int:
@@ -131,6 +151,8 @@ class ExitTable:
             "cost": self.cost_E,
             "class_counts": self.class_counts_C,
         }
+        if self.head_cost_E is not None:
+            tensors["head_cost"] = self.head_cost_E
         facts: table_file.Facts = {
             "plain_multiply_adds": self.plain_multiply_adds,
             "class_names": list(self.class_names),
@@ -151,6 +173,7 @@ class ExitTable:
                 logits_NEC=tensors["logits"],
                 labels_N=tensors["labels"],
                 cost_E=tensors["cost"],
+                head_cost_E=tensors.get("head_cost"),
                 class_counts_C=tensors["class_counts"],
                 plain_multiply_adds=int(facts["plain_multiply_adds"]),
                 class_names=tuple(facts["class_names"]),

@@ -37,11 +37,11 @@ def replay(source: ExitTable | Derived, policy: Policy) -> Replay:
         raise RequestError(
             f"policy {policy.name!r} is for {policy.exits} exits, the exit table has {table.exits}; calibrate again"
         )
-    derived = source if isinstance(source, Derived) else derive(source, policy.confidence_scale)
-    if derived.confidence_scale != policy.confidence_scale:
+    derived = source if isinstance(source, Derived) else derive_for(source, policy)
+    if (derived.confidence_scale, derived.combine) != (policy.confidence_scale, policy.combine):
         raise RequestError(
-            f"policy {policy.name!r} has confidence scales {policy.confidence_scale}, the confidences were derived "
-            f"with {derived.confidence_scale}; derive them again from the table"
+            f"policy {policy.name!r} has confidence scales {policy.confidence_scale} and combine={policy.combine}, the "
+            f"confidences were derived with {derived.confidence_scale} and {derived.combine}; derive them again"
         )
     exit_N = policy.first_exit(derived.confidence_NE)
     return Replay(
@@ -49,8 +49,13 @@ def replay(source: ExitTable | Derived, policy: Policy) -> Replay:
         exit_N=exit_N,
         prediction_N=_at(derived.prediction_NE, exit_N),
         confidence_N=_at(derived.confidence_NE, exit_N),
-        cost_N=table.cost_E[exit_N],
+        cost_N=table.cost_under(policy)[exit_N],
     )
+
+
+def derive_for(table: ExitTable, policy: Policy) -> Derived:
+    """What `derive` gives with the scales and the way of combining of a policy."""
+    return derive(table, policy.confidence_scale, combine=policy.combine)
 
 
 def _at(values_NE: NDArray[T], exit_N: NDArray[np.int64]) -> NDArray[T]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from elfnet.data.groups import GROUP_NAMES
 from elfnet.errors import RequestError
 from elfnet.evaluate.derived import Derived
+from elfnet.exits.policy import NEVER
 
 CHUNK_CELLS = 4 * 2**20
 """Points x examples held at a time: about 40 MB of working memory."""
@@ -103,6 +104,19 @@ def _histogram(position_N: NDArray[np.int64], kind_N: NDArray[np.int64], points:
     return flat.reshape(points + 1, kinds)
 
 
+def _cost_to_exit(derived: Derived, thresholds_PT: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`ExitTable.cost_under` for all points at once, shape (P, E)."""
+    table = derived.table
+    skipped_PT = thresholds_PT >= NEVER
+    if table.head_cost_E is None or derived.combine or not skipped_PT.any():
+        return np.broadcast_to(table.cost_E, (len(thresholds_PT), table.exits))
+    saved_PT = np.cumsum(np.where(skipped_PT, table.head_cost_E[:-1], 0.0), axis=1)
+    cost_PE = np.repeat(table.cost_E[None], len(thresholds_PT), axis=0)
+    cost_PE[:, :-1] -= saved_PT
+    cost_PE[:, -1:] -= saved_PT[:, -1:]
+    return cost_PE
+
+
 def _figures(derived: Derived, thresholds_PT: NDArray[np.float64], count_PEK: NDArray[np.float64]) -> Sweep:
     examples = derived.table.examples
     count_PEG2 = count_PEK.reshape(*count_PEK.shape[:2], GROUPS, 2)
@@ -115,6 +129,6 @@ def _figures(derived: Derived, thresholds_PT: NDArray[np.float64], count_PEK: ND
         thresholds_PT=thresholds_PT,
         accuracy_P=right_PG.sum(axis=1) / examples,
         accuracy_PG=accuracy_PG,
-        mean_cost_P=leaving_PE @ derived.table.cost_E / examples,
+        mean_cost_P=(leaving_PE * _cost_to_exit(derived, thresholds_PT)).sum(axis=1) / examples,
         exit_share_PE=leaving_PE / examples,
     )

@@ -20,11 +20,21 @@ NEVER = 1.0
 
 
 class Decision(NamedTuple):
-    """What one exit says about a batch."""
+    """What one exit says about a batch.
+
+    Attributes:
+        leaves_N: who leaves here.
+        prediction_N: the answer.
+        confidence_N: its probability.
+        probability_NC: of all classes.
+        evidence_NC: the sum of scaled logits so far, which the next exit of a combining policy adds to; else None.
+    """
 
     leaves_N: NDArray[np.bool_]
     prediction_N: NDArray[np.int64]
     confidence_N: NDArray[np.float64]
+    probability_NC: NDArray[np.float64]
+    evidence_NC: NDArray[np.float64] | None
 
 
 @dataclass(frozen=True)
@@ -35,11 +45,13 @@ class Policy:
         name: what the point is called in tables and on the command line.
         thresholds: one probability in [0, 1] for every exit but the last.
         confidence_scale: what each exit's logits are multiplied by before the softmax, one number per exit.
+        combine: decide and answer from the mean of the scaled logits of all exits up to here, not from the last alone.
     """
 
     name: str
     thresholds: tuple[float, ...]
     confidence_scale: tuple[float, ...]
+    combine: bool = False
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -64,14 +76,36 @@ class Policy:
     def exits(self) -> int:
         return len(self.confidence_scale)
 
-    def decide(self, exit_index: int, logits_NC: NDArray[np.floating[Any]]) -> Decision:
-        """Who of this batch leaves at exit `exit_index` (from 0), with what answer; at the last exit everybody does."""
-        confidence_N, prediction_N = confidence_and_prediction(logits_NC, self.confidence_scale[exit_index])
+    def runs_head(self, exit_index: int) -> bool:
+        """Whether exit `exit_index` (from 0) is looked at at all: where nobody can leave, its head need not be run."""
+        return self.combine or exit_index == self.exits - 1 or self.thresholds[exit_index] < NEVER
+
+    def decide(
+        self,
+        exit_index: int,
+        logits_NC: NDArray[np.floating[Any]],
+        evidence_NC: NDArray[np.float64] | None = None,
+    ) -> Decision:
+        """Who of this batch leaves at exit `exit_index` (from 0), with what answer; at the last exit everybody does.
+
+        Args:
+            exit_index: from 0.
+            logits_NC: of this exit.
+            evidence_NC: of the decision before, for the same examples, if the policy combines; None at the first exit.
+        """
+        scale = self.confidence_scale[exit_index]
+        if self.combine:
+            evidence_NC = add_evidence(evidence_NC, logits_NC, scale)
+            probability_NC, prediction_N = probability_and_prediction(evidence_NC, 1.0 / (exit_index + 1))
+        else:
+            evidence_NC = None
+            probability_NC, prediction_N = probability_and_prediction(logits_NC, scale)
+        confidence_N = np.take_along_axis(probability_NC, prediction_N[:, None], axis=1)[:, 0]
         if exit_index == self.exits - 1:
             leaves_N = np.ones(len(confidence_N), dtype=np.bool_)
         else:
             leaves_N = confidence_N > self.thresholds[exit_index]
-        return Decision(leaves_N, prediction_N, confidence_N)
+        return Decision(leaves_N, prediction_N, confidence_N, probability_NC, evidence_NC)
 
     def first_exit(self, confidence_NE: NDArray[np.float64]) -> NDArray[np.int64]:
         """The exit each example takes, shape (N,), given its confidence at all of them."""
@@ -98,18 +132,23 @@ class Policy:
             "name": self.name,
             "thresholds": list(self.thresholds),
             "confidence_scale": list(self.confidence_scale),
+            "combine": self.combine,
         }
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
         """Read what `to_dict` wrote; anything else is refused."""
-        if not isinstance(content, Mapping) or set(content) != {"name", "thresholds", "confidence_scale"}:
-            raise RequestError("a policy has exactly the fields name, thresholds and confidence_scale; write it again")
-        name = content["name"]
+        if not isinstance(content, Mapping) or set(content) != {"name", "thresholds", "confidence_scale", "combine"}:
+            raise RequestError(
+                "a policy has exactly the fields name, thresholds, confidence_scale and combine; write it again"
+            )
+        name, combine = content["name"], content["combine"]
         if not isinstance(name, str):
             raise RequestError(f"policy name {name!r} is not a text; write the policy again")
+        if not isinstance(combine, bool):
+            raise RequestError(f"policy {name!r}: combine={combine!r} is not true or false; write the policy again")
         numbers = {field: _numbers(name, field, content[field]) for field in ("thresholds", "confidence_scale")}
-        return cls(name=name, **numbers)
+        return cls(name=name, combine=combine, **numbers)
 
 
 def uniform_policy(name: str, threshold: float, exits: int, scale: float | Sequence[float]) -> Policy:
@@ -141,13 +180,41 @@ def confidence_and_prediction(
     The largest probability is 1 / sum exp(scale * (logit - largest logit)): it cannot overflow, and lies in [1/C, 1].
     It is NaN where the logits hold a NaN or +inf.
     """
+    exponential_NC, prediction_N = _exponential_and_prediction(logits_NC, scale)
+    return 1.0 / exponential_NC.sum(axis=1), prediction_N
+
+
+def probability_and_prediction(
+    logits_NC: NDArray[np.floating[Any]], scale: float
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """softmax(scale * logits) in float64, shape (N, C), and the argmax, shape (N,).
+
+    The probability of the answer is bit for bit what `confidence_and_prediction` gives.
+    """
+    exponential_NC, prediction_N = _exponential_and_prediction(logits_NC, scale)
+    exponential_NC *= 1.0 / exponential_NC.sum(axis=1, keepdims=True)
+    return exponential_NC, prediction_N
+
+
+def add_evidence(
+    evidence_NC: NDArray[np.float64] | None, logits_NC: NDArray[np.floating[Any]], scale: float
+) -> NDArray[np.float64]:
+    """The sum of scaled logits up to an exit; None is no evidence yet."""
+    scaled_NC = logits_NC.astype(np.float64)
+    scaled_NC *= scale
+    return scaled_NC if evidence_NC is None else evidence_NC + scaled_NC
+
+
+def _exponential_and_prediction(
+    logits_NC: NDArray[np.floating[Any]], scale: float
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """exp(scale * (logit - largest logit)), and where the largest is."""
     prediction_N: NDArray[np.int64] = np.argmax(logits_NC, axis=1)
     shifted_NC = logits_NC.astype(np.float64)
     with np.errstate(invalid="ignore"):
         shifted_NC -= np.take_along_axis(shifted_NC, prediction_N[:, None], axis=1)
     shifted_NC *= scale
-    np.exp(shifted_NC, out=shifted_NC)
-    return 1.0 / shifted_NC.sum(axis=1), prediction_N
+    return np.exp(shifted_NC, out=shifted_NC), prediction_N
 
 
 def _numbers(name: str, field: str, values: Any) -> tuple[float, ...]:

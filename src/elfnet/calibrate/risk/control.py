@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from elfnet.calibrate.require_calibration import require_calibration
 from elfnet.calibrate.risk.candidates import Candidates, ordered_candidates
-from elfnet.calibrate.risk.fewest_examples import enough_examples, fewest_examples
+from elfnet.calibrate.risk.fewest_examples import TooFewExamplesError, enough_examples, fewest_examples
 from elfnet.calibrate.risk.groups import members_by_group
 from elfnet.calibrate.risk.losses import full_depth_answer, outcomes_of
 from elfnet.calibrate.risk.request import RiskRequest, require_share
@@ -139,13 +139,14 @@ class _Evidence:
             form=request.form,
             procedure=request.procedure,
         )
-        full_depth_cost = mean_cost = float(self.certifying.cost_E[-1])
+        nobody_early = full_depth(self.certifying.exits, self.certifying.confidence_scale)
+        full_depth_cost = mean_cost = float(self.certifying.cost_under(nobody_early)[-1])
         if certified.passed:
             boldest = certified.passed - 1
             policy, loss_N = self.policies[boldest], self.loss_PN[boldest]
             mean_cost = float(self.mean_cost_P[boldest])
         else:
-            policy = full_depth(self.certifying.exits, self.certifying.confidence_scale)
+            policy = nobody_early
             loss_N = np.zeros(self.certifying.examples, dtype=np.int8)
         return RiskControlled(
             policy=policy,
@@ -179,7 +180,8 @@ class _Evidence:
                 continue
             needed = fewest_examples(epsilon=epsilon, delta=level, method=bounds, form=form)
             group = "" if self.request.groups == "none" else f" of group {name!r} (by {self.request.groups} class)"
-            raise RequestError(
+            raise TooFewExamplesError(
                 f"epsilon={epsilon:g} at delta={level:g} needs at least {needed} examples{group} to certify on, and "
-                f"fraction={self.request.fraction:g} leaves {found}; calibrate on more, or ask for a larger epsilon"
+                f"fraction={self.request.fraction:g} leaves {found}; calibrate on more, or ask for a larger epsilon",
+                epsilon=epsilon,
             )

@@ -6,8 +6,17 @@ import numpy as np
 
 from elfnet.calibrate.risk.losses import LossForm
 from elfnet.calibrate.risk.method import Method
+from elfnet.errors import RequestError
 
 LARGEST_SEARCH = 2**22
+
+
+class TooFewExamplesError(RequestError):
+    """A promise that these examples cannot certify, whatever the policy."""
+
+    def __init__(self, message: str, *, epsilon: float) -> None:
+        super().__init__(message)
+        self.epsilon = epsilon
 
 
 def enough_examples(examples: int, *, epsilon: float, delta: float, method: Method, form: LossForm) -> bool:

@@ -23,9 +23,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.evaluate.derived import Derived, derive
+from elfnet.evaluate.derived import Derived
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.replay import replay
+from elfnet.evaluate.replay import derive_for, replay
 from elfnet.exits.policy import Policy
 
 LOSSES = ("accuracy", "agreement")
@@ -71,16 +71,20 @@ class Outcomes(NamedTuple):
 
 
 def outcomes_of(table: ExitTable, policies: Sequence[Policy], loss: str) -> Outcomes:
-    """Losses in {-1, 0, 1} for `accuracy`, {0, 1} for `agreement`; policies may differ in their confidence scales."""
-    by_scale: dict[tuple[float, ...], Derived] = {}
+    """Losses in {-1, 0, 1} for `accuracy`, {0, 1} for `agreement`; policies may differ in their confidence scales.
+
+    Full depth is the last exit on its own, also for a policy that combines exits.
+    """
+    by_scale: dict[tuple[tuple[float, ...], bool], Derived] = {}
+    full_N = full_depth_answer(table)
     loss_PN = np.empty((len(policies), table.examples), dtype=np.int8)
     mean_cost_P = np.empty(len(policies), dtype=np.float64)
     for p, policy in enumerate(policies):
-        if policy.confidence_scale not in by_scale:
-            by_scale[policy.confidence_scale] = derive(table, policy.confidence_scale)
-        derived = by_scale[policy.confidence_scale]
-        replayed = replay(derived, policy)
-        early_N, full_N = replayed.prediction_N, derived.prediction_NE[:, -1]
+        key = policy.confidence_scale, policy.combine
+        if key not in by_scale:
+            by_scale[key] = derive_for(table, policy)
+        replayed = replay(by_scale[key], policy)
+        early_N = replayed.prediction_N
         if loss == "agreement":
             loss_PN[p] = early_N != full_N
         else:

@@ -1,6 +1,6 @@
 """What risk control promises of a policy, and what it measured."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from elfnet.exits.policy import Policy
@@ -61,6 +61,14 @@ class RiskControlled:
     def cost_saved(self) -> float:
         """Share of the full-depth cost that is saved."""
         return 1.0 - self.mean_cost / self.full_depth_cost
+
+    def policy_named(self, name: str) -> Policy:
+        """The policy under a name of one's own."""
+        return replace(self.policy, name=name)
+
+    def promise(self) -> dict[str, Any]:
+        """Everything but the policy, in plain JSON types: what an operating point carries along."""
+        return {name: value for name, value in self.to_dict().items() if name != "policy"}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""

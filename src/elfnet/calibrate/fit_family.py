@@ -1,0 +1,138 @@
+"""All operating points of a model, from the exit table of its calibration split."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from elfnet.calibrate.confidence_choice import choose_confidence
+from elfnet.calibrate.family import MULTIPLY_ADDS, Family
+from elfnet.calibrate.family_request import FamilyRequest, RiskPoints
+from elfnet.calibrate.geometric import geometric_policy
+from elfnet.calibrate.line_search import line_search, measured_point
+from elfnet.calibrate.operating_point import OperatingPoint
+from elfnet.calibrate.per_exit import family_for_budgets, thresholds_for_floor
+from elfnet.calibrate.require_calibration import ROUNDING, require_calibration
+from elfnet.calibrate.risk.control import control_risks
+from elfnet.calibrate.risk.fewest_examples import TooFewExamplesError
+from elfnet.calibrate.risk.per_exit_path import per_exit_path
+from elfnet.errors import RequestError
+from elfnet.evaluate.derived import Derived, derive
+from elfnet.evaluate.exit_table import ExitTable
+from elfnet.evaluate.replay import derive_for
+
+
+def fit_family(table: ExitTable, request: FamilyRequest, *, cost_unit: str = MULTIPLY_ADDS) -> Family:
+    """Fit every point that is asked for.
+
+    In this order: `full`, `accurate` and `economic` (see `line_search`); `budget=B`, thresholds per exit; `within-X`
+    and `worst-group-within-X`; `risk=E`; then the baselines, `s=S` of the line search and `geometric=B`.
+
+    Args:
+        table: of the calibration split; a table of the test split is refused.
+        request: what is asked for.
+        cost_unit: what the table's costs are counted in.
+    """
+    require_calibration(table)
+    by_line_search = line_search(
+        table,
+        request.search,
+        tolerance_points=request.tolerance_points,
+        confidence_scale=request.confidence_scale,
+    )
+    named, searched = by_line_search.points[:3], by_line_search.points[3:]
+    if table.exits == 1:
+        return replace(by_line_search, cost_unit=cost_unit, notes=("one exit: there is nothing to decide",))
+    confidence = choose_confidence(table, scales=request.scales, combine=request.combine)
+    derived = confidence.derive(table)
+    risk_points, risk_notes = _risk_points(table, request.risk, scales=request.scales, combine=request.combine)
+    points = [
+        *named,
+        *_budget_points(derived, request),
+        *_floor_points(derived, request),
+        *risk_points,
+        *searched,
+        *_geometric_points(derive(table, by_line_search.confidence_scale), request),
+    ]
+    return Family.of(
+        table,
+        points,
+        confidence_scale=by_line_search.confidence_scale,
+        cost_unit=cost_unit,
+        notes=[f"confidence: {confidence.why}", *risk_notes],
+    )
+
+
+def spaced_budgets(table: ExitTable, step: float) -> tuple[float, ...]:
+    """Multiples of `step` from the cheapest exit to the plain backbone (or the last exit, where that is cheaper)."""
+    first = int(np.ceil(float(table.cost_E[0]) / step - ROUNDING))
+    last = int(np.floor(min(1.0, float(table.cost_E[-1])) / step + ROUNDING))
+    return tuple(round(number * step, 6) for number in range(first, last + 1))
+
+
+def _budget_points(derived: Derived, request: FamilyRequest) -> list[OperatingPoint]:
+    budgets = spaced_budgets(derived.table, 0.05) if request.budgets is None else request.budgets
+    return [measured_point(derived, policy, rule="budget") for policy in family_for_budgets(derived, budgets)]
+
+
+def _geometric_points(derived: Derived, request: FamilyRequest) -> list[OperatingPoint]:
+    asked = request.geometric_budgets
+    budgets = spaced_budgets(derived.table, 0.1) if asked is None else asked
+    return [measured_point(derived, geometric_policy(derived, budget), rule="geometric") for budget in budgets]
+
+
+def _floor_points(derived: Derived, request: FamilyRequest) -> list[OperatingPoint]:
+    table = derived.table
+    right_N = derived.correct_NE[:, -1]
+    group_N = table.group_of_class[table.labels_N]
+    overall = float(right_N.mean())
+    worst = min(float(right_N[group_N == group].mean()) for group in np.unique(group_N))
+    points = []
+    for lost in request.floors_points:
+        if not 0.0 <= lost < 100.0:
+            raise RequestError(f"a point that loses {lost:g} percentage points makes no sense; give 0 to 100")
+        for name, group, reached in (
+            (f"within-{lost:g}", None, overall),
+            (f"worst-group-within-{lost:g}", "worst", worst),
+        ):
+            policy = thresholds_for_floor(derived, max(0.0, reached - lost / 100), group=group, name=name)
+            points.append(measured_point(derived, policy, rule="floor"))
+    return points
+
+
+def _risk_points(
+    table: ExitTable, risk: RiskPoints, *, scales: str, combine: str
+) -> tuple[list[OperatingPoint], list[str]]:
+    points, notes = [], []
+    for epsilon in risk.epsilons:
+        if risk.epsilons.count(epsilon) > 1:
+            raise RequestError(f"epsilon={epsilon:g} is given twice; give each once")
+    # One split and one path for all of them: `control_risks` is given them together, unless one asks for too much.
+    feasible = list(risk.epsilons)
+    while feasible:
+        try:
+            controlled = control_risks(
+                table,
+                epsilons=feasible,
+                delta=risk.delta,
+                simultaneous=risk.simultaneous,
+                candidates=lambda fitting: per_exit_path(fitting, scales=scales, combine=combine),
+                method=risk.method,
+                procedure=risk.procedure,
+                loss=risk.loss,
+                groups=risk.groups,
+                seed=risk.seed,
+                fraction=risk.fraction,
+            )
+        except TooFewExamplesError as error:
+            if risk.required:
+                raise
+            feasible.remove(error.epsilon)
+            notes.append(f"risk={error.epsilon:g} is left out: {error}")
+            continue
+        for result in controlled:
+            policy = result.policy_named(f"risk={result.epsilon:g}")
+            points.append(
+                measured_point(derive_for(table, policy), policy, rule="risk control", promise=result.promise())
+            )
+        break
+    return points, notes

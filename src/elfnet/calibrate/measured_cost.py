@@ -1,0 +1,66 @@
+"""What stages and heads cost on a machine: their measured time in place of multiply-adds."""
+
+# Shapes: E exits
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from elfnet.errors import RequestError
+from elfnet.evaluate.exit_table import ExitTable
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredCost:
+    """Seconds for each stage and head, one image's share of a batch.
+
+    Attributes:
+        stages, heads: one figure per exit.
+        plain: the backbone without exits, as one piece.
+        backend: what computed them, such as `onnxruntime`.
+        batch: images at a time. Later stages see smaller batches than this, which are a little dearer an image.
+        threads: of the backend.
+    """
+
+    stages: tuple[float, ...]
+    heads: tuple[float, ...]
+    plain: float
+    backend: str
+    batch: int
+    threads: int
+
+    def __post_init__(self) -> None:
+        seconds = (*self.stages, *self.heads, self.plain)
+        if not self.stages or len(self.stages) != len(self.heads):
+            raise RequestError(
+                f"measured cost: {len(self.stages)} stages and {len(self.heads)} heads; give one of each per exit"
+            )
+        if not all(math.isfinite(value) and value > 0 for value in seconds):
+            raise RequestError(f"measured cost: times must be above 0, found {min(seconds)}; measure again")
+
+    @property
+    def unit(self) -> str:
+        return f"time relative to the plain backbone ({self.backend}, batch {self.batch}, {self.threads} threads)"
+
+    def applied_to(self, table: ExitTable) -> ExitTable:
+        """The table with these costs."""
+        if table.exits != len(self.stages):
+            raise RequestError(
+                f"measured cost is for {len(self.stages)} exits, the exit table has {table.exits}; measure this model"
+            )
+        head_E = np.array(self.heads) / self.plain
+        return replace(table, cost_E=np.cumsum(np.array(self.stages) / self.plain + head_E), head_cost_E=head_E)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` wrote; anything else is refused."""
+        if not isinstance(content, Mapping) or set(content) != set(cls.__dataclass_fields__):
+            raise RequestError(f"measured cost has exactly the fields {', '.join(cls.__dataclass_fields__)}")
+        numbers = {name: tuple(float(value) for value in content[name]) for name in ("stages", "heads")}
+        return cls(**{**content, **numbers})

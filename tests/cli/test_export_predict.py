@@ -1,0 +1,261 @@
+"""elfnet export and elfnet predict: what they print, write, skip and refuse."""
+
+import csv
+import io
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from elfnet.checkpoint.format import tensors_sha256
+from elfnet.cli.file_progress import FileProgress
+from elfnet.cli.main import main
+from elfnet.cli.prediction_lines import Columns, Csv, JsonLines
+from elfnet.deploy import export_run as module
+from elfnet.deploy.classify_files import Classified
+from elfnet.deploy.model import Prediction
+from elfnet.deploy.onnx_export import export_stages
+from elfnet.models.staged import StagedNetwork
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _graphs_are_made_once() -> Iterator[None]:
+    """Tracing takes seconds, and these tests export one network several times."""
+    made: dict[str, list[bytes]] = {}
+
+    def remembered(network: StagedNetwork, shape: tuple[int, int, int]) -> list[bytes]:
+        key = tensors_sha256(network.state_dict())
+        if key not in made:
+            made[key] = export_stages(network, shape)
+        return made[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "export_stages", remembered)
+        yield
+
+
+@pytest.fixture(scope="module")
+def bundle(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bundles") / "tiny.elfnet"
+    assert main(["export", str(finished), "--out", str(path)]) == 0
+    return path
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten digits, one in a folder of its own."""
+    folder = tmp_path_factory.mktemp("photos")
+    (folder / "nested").mkdir()
+    pixels = np.random.default_rng(0).integers(0, 256, (10, 32, 32), dtype=np.uint8)
+    for number, image in enumerate(pixels):
+        name = f"nested/{number}.png" if number == 9 else f"{number}.png"
+        Image.fromarray(image).save(folder / name)
+    return folder
+
+
+@pytest.fixture
+def spoilt(photos: Path, tmp_path: Path) -> Path:
+    """The same with a text, an empty file and a truncated image among them."""
+    folder = tmp_path / "spoilt"
+    shutil.copytree(photos, folder)
+    (folder / "1.png").write_text("hello")
+    (folder / "3.png").write_bytes(b"")
+    content = (folder / "5.png").read_bytes()
+    (folder / "5.png").write_bytes(content[: len(content) // 2])
+    return folder
+
+
+def lines(out: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def one_line(result: tuple[int, str, str], code: int) -> str:
+    found, out, error = result
+    assert out == ""
+    assert error.count("\n") == 1, error
+    assert error.startswith("elfnet: ")
+    assert found == code
+    return error
+
+
+def test_export_says_what_it_did(elfnet: Call, finished: Path, tmp_path: Path) -> None:
+    code, out, _ = elfnet("export", finished, "--out", tmp_path / "a.elfnet")
+    assert code == 0
+    assert "against torch on 60 calibration images" in out
+    assert "peak memory" in out
+    assert f"bundle: {tmp_path / 'a.elfnet'}" in out
+    before = (tmp_path / "a.elfnet").read_bytes()
+    assert "give --overwrite" in one_line(elfnet("export", finished, "--out", tmp_path / "a.elfnet"), 2)
+    assert (tmp_path / "a.elfnet").read_bytes() == before
+
+
+def test_export_json_and_directory(elfnet: Call, finished: Path, tmp_path: Path) -> None:
+    code, out, _ = elfnet("export", finished, "--out", tmp_path / "a", "--directory", "--json")
+    summary = json.loads(out)
+    assert code == 0
+    assert summary["bytes"] == sum(path.stat().st_size for path in (tmp_path / "a").rglob("*") if path.is_file())
+    assert summary["variants"]["float32"]["parity"]["images"] == 60
+    assert json.loads((tmp_path / "a" / "manifest.json").read_text())["identity"] == summary["identity"]
+
+
+def test_files_folders_and_lists_give_the_same(
+    elfnet: Call, bundle: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, error = elfnet("predict", bundle, photos)
+    assert (code, error) == (0, "")
+    records = lines(out)
+    assert [Path(str(record["file"])).name for record in records] == [f"{number}.png" for number in range(10)]
+    assert set(records[0]) == {"file", "label", "class_index", "confidence", "exit", "cost"}
+    by_name = elfnet("predict", bundle, *(record["file"] for record in records), "--batch", 10)
+    assert by_name[:2] == (0, out)
+    monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{record['file']}\n" for record in records)))
+    assert elfnet("predict", bundle, "-", "--json")[:2] == (0, out)
+
+
+def test_a_run_answers_like_its_bundle(elfnet: Call, finished: Path, bundle: Path, photos: Path) -> None:
+    ours = lines(elfnet("predict", bundle, photos, "--operating-point", "economic")[1])
+    theirs = lines(elfnet("predict", finished, photos, "--operating-point", "economic")[1])
+    assert [(record["label"], record["exit"]) for record in ours] == [
+        (record["label"], record["exit"]) for record in theirs
+    ]
+
+
+def test_bad_images_are_reported_and_skipped(elfnet: Call, bundle: Path, spoilt: Path) -> None:
+    code, out, error = elfnet("predict", bundle, spoilt, spoilt / "nowhere.png", "--batch", 3)
+    assert code == 1
+    assert [Path(str(record["file"])).name for record in lines(out)] == [f"{n}.png" for n in (0, 2, 4, 6, 7, 8, 9)]
+    complaints = error.splitlines()
+    assert len(complaints) == 4
+    for complaint, name in zip(complaints, ("1.png", "3.png", "5.png", "nowhere.png"), strict=True):
+        assert complaint.startswith("elfnet: ")
+        assert str(spoilt / name) in complaint
+
+
+def test_csv_and_out(elfnet: Call, bundle: Path, photos: Path, tmp_path: Path) -> None:
+    target = tmp_path / "answers.csv"
+    code, out, _ = elfnet("predict", bundle, photos, "--out", target, "--top", 3)
+    assert (code, out) == (0, "")
+    with target.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 10
+    assert list(rows[0])[6:] == [f"top_{k}_{what}" for k in (1, 2, 3) for what in ("label", "probability")]
+    assert rows[0]["label"] == rows[0]["top_1_label"]
+    wanted = lines(elfnet("predict", bundle, photos, "--format", "jsonl")[1])
+    assert [row["label"] for row in rows] == [record["label"] for record in wanted]
+    before = target.read_bytes()
+    assert "exists; give --overwrite" in one_line(elfnet("predict", bundle, photos, "--out", target), 2)
+    assert target.read_bytes() == before
+    assert elfnet("predict", bundle, photos, "--out", target, "--overwrite", "--json")[0] == 0
+    assert len(lines(target.read_text())) == 10
+
+
+def test_table(elfnet: Call, bundle: Path, photos: Path) -> None:
+    code, out, _ = elfnet("predict", bundle, photos, "--format", "table", "--top", 2)
+    assert code == 0
+    head, *rows = out.splitlines()
+    assert head.split() == ["label", "conf.", "exit", "cost", "file"]
+    assert len(rows) == 10
+    assert str(photos / "0.png") in rows[0]
+
+
+def test_operating_points_and_budgets(elfnet: Call, finished: Path, bundle: Path, photos: Path) -> None:
+    policy = json.loads((finished / "policy.json").read_text())
+    cheapest = min(policy["points"], key=lambda point: point["expected"]["mean_cost"])
+    budget = cheapest["expected"]["mean_cost"]
+    by_budget = elfnet("predict", bundle, photos, "--budget", budget)
+    assert by_budget[0] == 0
+    assert by_budget[1] == elfnet("predict", bundle, photos, "--operating-point", cheapest["name"])[1]
+    capped = lines(elfnet("predict", bundle, photos, "--deepest-exit", 1)[1])
+    assert {record["exit"] for record in capped} == {1}
+    withheld = lines(elfnet("predict", bundle, photos, "--abstain-below", 1)[1])
+    assert {(record["label"], record["class_index"]) for record in withheld} == {(None, None)}
+
+
+def test_sizes(elfnet: Call, bundle: Path, tmp_path: Path) -> None:
+    Image.new("L", (40, 32)).save(tmp_path / "a.png")
+    assert elfnet("predict", bundle, tmp_path / "a.png")[0] == 0
+    message = one_line(elfnet("predict", bundle, tmp_path / "a.png", "--no-resize"), 1)
+    assert "has 40 x 32 pixels, the network reads 32 x 32" in message
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "expected"),
+    [
+        (["--operating-point", "fast"], 2, "unknown operating point 'fast'"),
+        (["--budget", "0.0001"], 2, "no operating point has a mean cost within 0.0001"),
+        (["--budget", "0.5", "--operating-point", "full"], 2, "give one of them"),
+        (["--json", "--format", "csv"], 2, "contradict"),
+        (["--top", "0"], 2, "--top 0 must be 1 or more"),
+        (["--batch", "-1"], 2, "--batch -1 must be 1 or more"),
+        (["--deepest-exit", "9"], 2, "deepest_exit=9 must lie in 1..4"),
+        (["--abstain-below", "2"], 2, "abstain_below=2.0"),
+        (["--backend", "abacus"], 2, "abacus"),
+        (["--format", "xml"], 2, "xml"),
+    ],
+)
+def test_wrong_requests(elfnet: Call, bundle: Path, photos: Path, words: list[str], code: int, expected: str) -> None:
+    assert expected in one_line(elfnet("predict", bundle, photos, *words), code)
+
+
+def test_what_is_no_model(elfnet: Call, finished: Path, bundle: Path, photos: Path, tmp_path: Path) -> None:
+    assert "there is no bundle" in one_line(elfnet("predict", tmp_path / "nowhere", photos), 2)
+    assert "is not a bundle" in one_line(elfnet("predict", tmp_path, photos), 2)
+    content = bytearray(bundle.read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "damaged.elfnet").write_bytes(content)
+    assert "damaged" in one_line(elfnet("predict", tmp_path / "damaged.elfnet", photos), 1)
+    assert "elfnet export" in one_line(elfnet("predict", finished, photos, "--backend", "onnxruntime"), 2)
+    shutil.copytree(finished, tmp_path / "run")
+    (tmp_path / "run" / "policy.json").unlink()
+    assert "calibrate the run first" in one_line(elfnet("predict", tmp_path / "run", photos), 1)
+    assert "calibrate the run first" in one_line(elfnet("export", tmp_path / "run"), 1)
+    assert "no run directory" in one_line(elfnet("export", tmp_path / "nowhere"), 2)
+
+
+def result(file: str, label: str | None = "cat") -> Classified:
+    index = None if label is None else 3
+    return Classified(file, Prediction(label, index, 0.5, 1, 0.25, (("cat", 0.5), ("dog", 0.25))))
+
+
+def test_csv_survives_any_file_name() -> None:
+    names = ['a,"b"\nc.png', "=cmd()|x.png", "-1.png", "@x.png", os.fsdecode(b"\xff.png"), "plain.png"]
+    out = io.StringIO()
+    writer = Csv(out, top=3)
+    for name in names:
+        writer.write(result(name, None))
+    out.getvalue().encode()
+    rows = list(csv.reader(io.StringIO(out.getvalue())))
+    assert {len(row) for row in rows} == {12}
+    found = [row[0] for row in rows[1:]]
+    assert found == ['a,"b"\nc.png', "./=cmd()|x.png", "./-1.png", "./@x.png", "\ufffd.png", "plain.png"]
+    assert rows[1][1:3] == ["", ""]
+
+
+def test_json_lines_keep_the_file_name() -> None:
+    name = os.fsdecode(b"a\n\xff.png")
+    out = io.StringIO()
+    JsonLines(out, top=2).write(result(name))
+    assert out.getvalue().count("\n") == 1
+    record = json.loads(out.getvalue().encode())
+    assert record["file"] == name
+    assert record["top"] == [{"label": "cat", "probability": 0.5}, {"label": "dog", "probability": 0.25}]
+
+
+def test_columns_print_nothing_that_moves_the_cursor() -> None:
+    out = io.StringIO()
+    Columns(out, top=1, longest_label=3).write(result("a\x1b[2J\nb.png", None))
+    _, row = out.getvalue().splitlines()
+    assert row.split() == ["–", "0.500", "1", "0.250", "a?[2J?b.png"]
+
+
+def test_a_complaint_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with FileProgress(shown=True) as progress:
+        progress.complain("a\nb\x1b[2J is no image")
+    assert capsys.readouterr().err == "elfnet: a b?[2J is no image\n"
