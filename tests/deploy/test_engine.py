@@ -13,6 +13,7 @@ from torch.utils.hooks import RemovableHandle
 from elfnet.calibrate.family import Family
 from elfnet.calibrate.fixed_points import fixed_points
 from elfnet.calibrate.line_search import measured_point
+from elfnet.calibrate.measured_cost import MeasuredCost
 from elfnet.deploy.engine import ABSTAINED, Answers, Engine
 from elfnet.deploy.torch_backend import TorchBackend
 from elfnet.errors import RequestError
@@ -225,3 +226,23 @@ def test_refused(network: StagedNetwork, table: ExitTable, settings: dict[str, f
     fewer = replace(table, logits_NEC=table.logits_NEC[:, 1:], cost_E=table.cost_E[1:], head_cost_E=None)
     with pytest.raises(RequestError, match="the network has 4 exits, the operating points are for 3"):
         make(TorchBackend(network), fixed_points(fewer, []))
+
+
+def test_exits_that_do_not_pay_are_left_out(
+    network: StagedNetwork, table: ExitTable, images: NDArray[np.float32], thresholds: list[float]
+) -> None:
+    engine = Engine(TorchBackend(network), fixed_points(table, thresholds))
+    name = engine.family.names()[2]
+    engine.set_operating_point(name)
+    assert engine.exits_in_use() == (True,) * 4
+    # Heads 1 and 3 take as long as the whole network.
+    cost = MeasuredCost(
+        stages=(1.0,) * 4, heads=(9.0, 1e-6, 9.0, 1e-6), plain=4.0, backend="made up", batch=1, threads=1
+    )
+    reasons = engine.leave_out_unprofitable_exits(cost)
+    assert engine.operating_point == name
+    assert engine.exits_in_use() == (False, True, False, True)
+    assert "does not pay" in reasons[name][0].why
+    point = engine.family.point(name).policy
+    expected = replay(table, replace(point, thresholds=(NEVER, point.thresholds[1], NEVER)))
+    assert_same(engine(images), expected)

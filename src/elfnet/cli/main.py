@@ -18,13 +18,16 @@ VERBS = {
     "train": "train a recipe, evaluate it, calibrate it, write its report",
     "evaluate": "accuracy of a run, at any threshold, or against another run",
     "calibrate": "search thresholds on the calibration split: the family of operating points",
+    "export": "write one file that runs without torch: graphs, weights, operating points",
+    "predict": "classify image files with a bundle or a run",
+    "bench": "time adaptive inference on this machine",
     "report": "one HTML file about one or several runs",
     "data": "list, prepare and describe data sets",
     "recipes": "list and show recipes",
 }
 
 # Packages of the extra `train`: what is missing when the base package alone is installed.
-TRAIN_EXTRA = {"torch", "lightning_fabric", "sklearn", "matplotlib"}
+TRAIN_EXTRA = {"torch", "lightning_fabric", "sklearn", "matplotlib", "onnx", "onnxscript"}
 
 USAGE = """usage: elfnet VERB [options]
 

@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elfnet.calibrate.family import Family
+from elfnet.calibrate.measured_cost import MeasuredCost
 from elfnet.deploy.backend import Backend
+from elfnet.deploy.exit_use import ExitUse, without_unprofitable_exits
 from elfnet.errors import RequestError
 from elfnet.exits.cost_to_exit import cost_to_exit
 from elfnet.exits.policy import Policy
@@ -51,6 +53,9 @@ class _Plan:
 class Engine:
     """One network, many operating points, any batch size, many callers.
 
+    Attributes:
+        backend, family: as given.
+
     Args:
         backend: what computes stages and heads.
         family: the operating points; the first one is in force at the start.
@@ -75,7 +80,7 @@ class Engine:
             raise RequestError(f"deepest_exit={deepest_exit} must lie in 0..{backend.exits - 1}")
         if not 0.0 <= abstain_below <= 1.0:
             raise RequestError(f"abstain_below={abstain_below} must be a probability; 0 never abstains")
-        self._backend, self.family = backend, family
+        self.backend, self.family = backend, family
         self._last = backend.exits - 1 if deepest_exit is None else deepest_exit
         self._abstain_below = abstain_below
         self._plans = {point.name: self._plan(point.policy) for point in family.points}
@@ -104,6 +109,24 @@ class Engine:
         self._in_force = self._find(point)
         return self.operating_point
 
+    def leave_out_unprofitable_exits(self, cost: MeasuredCost) -> dict[str, tuple[ExitUse, ...]]:
+        """Fuse stages across exits that do not pay for their heads on this machine; the reasons, point by point.
+
+        Args:
+            cost: from `measure_stages`, on this machine and with this engine's backend.
+        """
+        plans, reasons = {}, {}
+        for point in self.family.points:
+            policy, reasons[point.name] = without_unprofitable_exits(point, cost)
+            plans[point.name] = self._plan(policy)
+        self._plans = plans
+        self._in_force = plans[self.operating_point]
+        return reasons
+
+    def exits_in_use(self, point: str | float | None = None) -> tuple[bool, ...]:
+        """For each exit, whether its head is run at an operating point (by default the one in force)."""
+        return (self._in_force if point is None else self._find(point)).runs_head
+
     def _find(self, point: str | float) -> _Plan:
         found = self.family.point(point) if isinstance(point, str) else self.family.for_budget(point)
         return self._plans[found.name]
@@ -117,15 +140,15 @@ class Engine:
         exit_N = np.empty(examples, dtype=np.int64)
         probability_NC = np.empty((examples, 0), dtype=np.float32)
         here = np.arange(examples)
-        features = self._backend.start(images_NKHW) if examples else None
+        features = self.backend.start(images_NKHW) if examples else None
         evidence_BC = None
         for k in range(self._last + 1):
             if len(here) == 0:
                 break
             if not plan.runs_head[k]:
-                features = self._backend.run_without_head(k, features)
+                features = self.backend.run_without_head(k, features)
                 continue
-            features, logits_BC = self._backend.run(k, features)
+            features, logits_BC = self.backend.run(k, features)
             decision = plan.policy.decide(k, logits_BC, evidence_BC)
             leaves_B = decision.leaves_N if k < self._last else np.ones_like(decision.leaves_N)
             gone = here[leaves_B]
@@ -139,7 +162,7 @@ class Engine:
             evidence_BC = decision.evidence_NC
             stay = np.flatnonzero(~leaves_B)
             if 0 < len(stay) < len(here):
-                features = self._backend.keep(features, stay)
+                features = self.backend.keep(features, stay)
                 evidence_BC = None if evidence_BC is None else evidence_BC[stay]
             here = here[stay]
         prediction_N[confidence_N < self._abstain_below] = ABSTAINED
