@@ -1,0 +1,1 @@
+"""Controllers: hold a target of cost or latency by moving along the family, without labels."""

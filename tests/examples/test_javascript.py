@@ -1,0 +1,157 @@
+"""The JavaScript example answers as the Python engine does, and stops as early."""
+
+# Shapes: N images, H height, W width, K channels
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from elfnet.calibrate.family import Family
+from elfnet.calibrate.line_search import measured_point
+from elfnet.checkpoint.run_directory import RunDirectory
+from elfnet.data.from_recipe import load_splits
+from elfnet.data.source import LabelledImages
+from elfnet.deploy.export_run import export_run
+from elfnet.deploy.graph_parts import PLACE, stage_alone
+from elfnet.deploy.load import load
+from elfnet.evaluate.derived import derive
+from elfnet.evaluate.run_table import evaluate_run
+from elfnet.exits.policy import Policy
+from elfnet.recipe.load import load_recipe
+from elfnet.train.session import train_recipe
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "javascript"
+NODE = shutil.which("node")
+NEAR = 1e-4
+"""Whoever comes this close to a threshold may leave at another exit."""
+
+pytestmark = [
+    pytest.mark.skipif(NODE is None, reason="node is not installed"),
+    pytest.mark.skipif(
+        not (EXAMPLE / "node_modules" / "onnxruntime-node").is_dir(),
+        reason="onnxruntime-node is not installed: run 'npm ci --ignore-scripts' in examples/javascript",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def run(tiny_settings: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """Trained for an epoch, with a point for each thing that a policy can ask for."""
+    recipe = load_recipe("digits/elf-ce-drw", {**tiny_settings, "train.epochs": 1, "train.drw_start": 0})
+    trained = train_recipe(recipe, tmp_path_factory.mktemp("runs") / "tiny")
+    table = evaluate_run(trained, "calibration")
+    scale = (2.0, 3.0, 1.5, 1.0)
+    alone, together = derive(table, scale), derive(table, scale, combine=True)
+
+    def thresholds(confidence_NE: NDArray[np.float64]) -> tuple[float, float, float]:
+        """Some leave at each exit: of all examples a third is above the first, half above the second threshold."""
+        first, second, third = (float(np.quantile(confidence_NE[:, k], (2 / 3, 1 / 2, 1 / 3)[k])) for k in range(3))
+        return first, second, third
+
+    first, _, third = thresholds(alone.confidence_NE)
+    points = [
+        measured_point(alone, Policy("thirds", thresholds(alone.confidence_NE), scale), rule="fixed"),
+        measured_point(alone, Policy("second head not run", (first, 1.0, third), scale), rule="fixed"),
+        measured_point(alone, Policy("full", (1.0, 1.0, 1.0), scale), rule="full depth"),
+        measured_point(alone, Policy("first", (0.0, 0.5, 0.5), scale), rule="fixed"),
+        measured_point(together, Policy("mean", thresholds(together.confidence_NE), scale, combine=True), rule="fixed"),
+    ]
+    Family.of(table, points, confidence_scale=scale).save(trained.policy_file)
+    return trained
+
+
+@pytest.fixture(scope="module")
+def bundle(run: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export_run(run, tmp_path_factory.mktemp("bundles") / "tiny", as_directory=True, measure_memory=None).path
+
+
+@pytest.fixture(scope="module")
+def images(run: RunDirectory) -> NDArray[np.uint8]:
+    splits = load_splits(run.recipe().data)
+    assert isinstance(splits.test, LabelledImages)
+    return splits.test.images_NHWC
+
+
+def javascript(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    assert NODE is not None
+    return subprocess.run([NODE, *map(str, words)], cwd=EXAMPLE, capture_output=True, text=True, timeout=120)
+
+
+def answers(bundle: Path, pixels_NHWK: NDArray[np.uint8], file: Path, *point: str) -> list[dict[str, Any]]:
+    file.write_bytes(pixels_NHWK.tobytes())
+    done = javascript("run_bundle.mjs", bundle, file, *point)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("point", ["thirds", "second head not run", "full", "first", "mean"])
+def test_answers_as_python_does(bundle: Path, images: NDArray[np.uint8], tmp_path: Path, point: str) -> None:
+    found = answers(bundle, images, tmp_path / "pixels", point)
+    model = load(bundle, threads=1)
+    expected = model.predict(images, operating_point=point)
+    assert len(found) == len(expected) == len(images) > 50
+    policy = model.operating_points[point].policy
+    near = 0
+    for ours, theirs in zip(expected, found, strict=True):
+        close = any(abs(ours.confidence - threshold) < NEAR for threshold in policy.thresholds)
+        near += close
+        if close:
+            continue
+        assert (theirs["class"], theirs["exit"]) == (ours.label, ours.exit)
+        assert theirs["confidence"] == pytest.approx(ours.confidence, abs=NEAR)
+        assert theirs["cost"] == pytest.approx(ours.cost, abs=1e-12)
+    assert near <= 1
+    wanted = {"full": {4}, "first": {1}, "second head not run": {1, 3, 4}}.get(point, {1, 2, 3, 4})
+    assert {theirs["exit"] for theirs in found} == wanted
+
+
+def test_stages_that_nobody_reaches_are_not_needed(bundle: Path, images: NDArray[np.uint8], tmp_path: Path) -> None:
+    """It really stops: without their files it could not run the later stages."""
+    part = tmp_path / "part"
+    shutil.copytree(bundle, part)
+    for stage in (2, 3, 4):
+        (part / "stages" / f"{stage}.onnx").unlink()
+    assert len(answers(part, images[:5], tmp_path / "pixels", "first")) == 5
+    done = javascript("run_bundle.mjs", part, tmp_path / "pixels", "thirds")
+    assert done.returncode != 0
+    assert "2.onnx" in done.stderr
+
+
+def test_first_point_by_default(bundle: Path, images: NDArray[np.uint8], tmp_path: Path) -> None:
+    file = tmp_path / "pixels"
+    assert answers(bundle, images[:7], file) == answers(bundle, images[:7], file, "thirds")
+
+
+def test_head_is_cut_off_as_in_python(bundle: Path, tmp_path: Path) -> None:
+    for graph in sorted((bundle / "stages").iterdir())[:3]:
+        model = graph.read_bytes()
+        # The note is the last field of the file: key, tag, length, text.
+        note = model[model.rindex(PLACE.encode()) + len(PLACE) + 2 :].decode()
+        script = (
+            'import { readFileSync, writeFileSync } from "node:fs"; import { stageAlone } from "./stage_alone.mjs";'
+            f"writeFileSync({json.dumps(str(tmp_path / 'cut'))}, stageAlone(readFileSync({json.dumps(str(graph))})));"
+        )
+        assert javascript("--input-type=module", "--eval", script).returncode == 0
+        assert (tmp_path / "cut").read_bytes() == stage_alone(model, {PLACE: note})
+
+
+def test_wrong_requests(bundle: Path, images: NDArray[np.uint8], tmp_path: Path) -> None:
+    file = tmp_path / "pixels"
+    file.write_bytes(images[:2].tobytes())
+    done = javascript("run_bundle.mjs", bundle, file, "furst")
+    assert done.returncode != 0
+    assert "unknown operating point 'furst'; choose from: thirds, second head not run" in done.stderr
+    file.write_bytes(images[:2].tobytes()[:-1])
+    done = javascript("run_bundle.mjs", bundle, file)
+    assert done.returncode != 0
+    assert f"has {images[:2].size - 1} bytes; give {images[0].size} for every L image" in done.stderr
+
+
+def test_the_loop_has_forty_lines() -> None:
+    assert len((EXAMPLE / "run_bundle.mjs").read_text().splitlines()) <= 40
