@@ -21,6 +21,8 @@ from elfnet.exits.policy import full_depth
 
 GROUPS = ("many", "medium", "few")
 HERE = Path(__file__).parent
+NOT_RUNS = ("comparisons.json", "rules.json")
+PER_EXIT = ("budget=", "within-", "worst-group-within-", "risk=")
 KEPT: tuple[str, ...] = ("n", "accuracy", "accuracy_by_group", "accuracy_by_class", "balanced_accuracy", "macro_f1")
 KEPT += ("mean_cost", "worst_cost", "exit_share", "exit_share_by_group", "thresholds")
 
@@ -112,15 +114,20 @@ def page(records: dict[str, dict[str, Any]], pairs: dict[str, Any]) -> str:
     points = [(run, name, point) for run, record in records.items() for name, point in record["test"]["points"].items()]
     chosen = [point for point in points if point[1] in ("full", "accurate", "economic")]
     searched = [point for point in points if point[1].startswith("s=") and len(point[2]["exit_share"]) > 1]
+    per_exit = [point for point in points if point[1].startswith(PER_EXIT)]
     columns = "run | point | all | many | medium | few | mean cost | worst cost | leave at exits, %"
     lines = [
         "<!-- Written by results/collect.py from the JSON files beside it; do not edit. -->",
         f"Test split, n = {some['test']['points']['full']['n']:,}; training counts {some['class_counts']}; last epoch;",
-        "one run a row. Accuracy in %. Cost: multiply-adds relative to the plain backbone, heads included.",
+        "one run a row. Accuracy in %. Cost: multiply-adds relative to the plain backbone, heads that are run included.",
         "`accurate` and `economic` were chosen on the calibration split.",
         "",
         "## Operating points",
         *table(columns, (point_cells(*point) for point in chosen)),
+        "## Thresholds per exit",
+        "For a budget, for an accuracy floor, and with a promise; heads at which nobody may leave are not run.",
+        "",
+        *table(columns, (point_cells(*point) for point in per_exit)),
         "## The paper's family: every s that was searched",
         *table(columns, (point_cells(*point) for point in searched)),
         "## Training",
@@ -148,11 +155,11 @@ def main(words: list[str]) -> None:
     runs = {Path(word).name: open_run(word) for word in words[1:]}
     for name, run in runs.items():
         atomic.write_json(folder / f"{name}.json", record_of(run))
-    pairs_file = folder / "comparisons.json"
+    pairs_file = folder / NOT_RUNS[0]
     pairs = json.loads(pairs_file.read_text()) if pairs_file.is_file() else {}
     pairs |= comparisons(runs)
     atomic.write_json(pairs_file, pairs)
-    files = sorted(file for file in folder.glob("*.json") if file != pairs_file)
+    files = sorted(file for file in folder.glob("*.json") if file.name not in NOT_RUNS)
     atomic.write_text(folder / "README.md", page({file.stem: json.loads(file.read_text()) for file in files}, pairs))
 
 
