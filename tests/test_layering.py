@@ -21,6 +21,8 @@ ORDER = (
     "deploy",
     "train",
     "report",
+    "sweep",
+    "serve",
     "cli",
 )
 FOUNDATION = {"errors", "registry", "atomic", "version"}

@@ -32,7 +32,7 @@ def one_line(result: tuple[int, str, str], code: int) -> str:
         (["train", "--train.epochs", "many"], "train.epochs=many"),
         (["train", "--train.epochs", "0"], "train.epochs=0"),
         (["train", "--data.source", "mnist"], "unknown data source 'mnist'"),
-        (["train", "--model.backbone", "resnet33"], "did you mean 'resnet32'"),
+        (["train", "--model.backbone", "resnet321"], "did you mean 'resnet32'"),
         (["train", "--criterion.loss", "ldam"], "set model.head=cosine"),
         (["train", "--train.drw_start", "200"], "is never reached"),
         (["train", "--train.device", "tpu"], "train.device=tpu"),

@@ -1,59 +1,141 @@
-"""What every registered backbone must do, with each kind of classifier."""
+"""What every registered backbone must do."""
+
+from collections.abc import Iterator
 
 import pytest
 import torch
+from torch import Tensor, nn
 
+from elfnet.exits.training_rule import TrainingRule
 from elfnet.models.build import BACKBONES, build_network
 from elfnet.models.cost import count_cost
+from elfnet.models.published_names import published_names
+from elfnet.models.staged import StagedNetwork
+from elfnet.train.exiting_forward import ExitingForward
 
-SHAPE = (3, 16, 16)
+CLASSES = 7
+SHAPE = (3, 32, 32)
 
 
-@pytest.fixture(params=BACKBONES.names())
+# Large, and made of nothing that a smaller one of their family does not have.
+SLOW = {"resnet101", "resnet152", "densenet201"}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in BACKBONES.names()],
+)
 def backbone(request: pytest.FixtureRequest) -> str:
-    torch.manual_seed(0)
     return str(request.param)
 
 
-def test_stages_and_channels_belong_together(backbone: str) -> None:
-    cut = BACKBONES[backbone](3)
+def _unfilled(backbone: str, *, exits: bool) -> StagedNetwork:
+    """The network with whatever is in memory: drawing the first weights of a large one takes long."""
+    with torch.device("meta"):
+        network = build_network(backbone, classes=CLASSES, exits=exits)
+    return network.to_empty(device="cpu")
+
+
+@pytest.fixture(scope="module")
+def network(backbone: str) -> Iterator[StagedNetwork]:
+    """One for all tests of a backbone; every test leaves it as it was."""
+    network = _unfilled(backbone, exits=True)
+    torch.manual_seed(0)
+    for name, tensor in network.state_dict().items():
+        if tensor.dim() > 1:
+            nn.init.kaiming_uniform_(tensor)
+        else:
+            tensor.fill_(1 if name.endswith(("weight", "running_var")) else 0)
+    kept = {name: value.clone() for name, value in network.named_buffers()}
+    yield network
+    assert all(torch.equal(value, kept[name]) for name, value in network.named_buffers())
+
+
+@pytest.fixture(scope="module")
+def plain(backbone: str, network: StagedNetwork) -> StagedNetwork:
+    """The backbone without exits, with the same weights: copied by published name, one for one."""
+    plain = _unfilled(backbone, exits=False)
+    ours = {published: name for name, published in published_names(network.state_dict()).items()}
+    theirs = published_names(plain.state_dict())
+    assert set(theirs) == set(plain.state_dict())
+    assert sorted(theirs.values()) == sorted(ours)
+    state = network.state_dict()
+    plain.load_state_dict({name: state[ours[published]] for name, published in theirs.items()})
+    return plain
+
+
+@pytest.fixture
+def training(network: StagedNetwork) -> Iterator[StagedNetwork]:
+    """The network in training mode; afterwards its statistics and gradients are as before."""
+    kept = {name: value.clone() for name, value in network.named_buffers()}
+    yield network.train()
+    network.zero_grad()
+    for name, value in network.named_buffers():
+        value.copy_(kept[name])
+
+
+def _images(count: int) -> Tensor:
+    return torch.randn(count, *SHAPE, generator=torch.Generator().manual_seed(1))
+
+
+def _assert_equal_logits(found: Tensor, expected: Tensor) -> None:
+    """Untrained deep networks give large logits, so the tolerance goes with their size."""
+    assert found.shape == expected.shape
+    assert float((found - expected).abs().max()) <= 1e-4 * float(expected.abs().max())
+
+
+def test_stages_and_channels_belong_together_whatever_the_image_channels(backbone: str) -> None:
+    with torch.device("meta"):
+        cut = BACKBONES[backbone].build(1)
+        first = cut.stages[0](torch.zeros(2, 1, 32, 32))
     assert len(cut.stages) == len(cut.channels)
-    features = torch.zeros(2, *SHAPE)
-    for stage, channels in zip(cut.stages, cut.channels, strict=True):
-        features = stage(features)
-        assert features.shape[:2] == (2, channels)
+    assert first.shape[:2] == (2, cut.channels[0])
 
 
-@pytest.mark.parametrize("head", ["linear", "cosine"])
-def test_forward_gives_logits_of_every_exit_and_trains(backbone: str, head: str) -> None:
-    network = build_network(backbone, classes=7, head=head).train()
-    logits_EBC = network.logits(torch.randn(3, *SHAPE))
-    assert logits_EBC.shape == (network.exits, 3, 7)
-    assert logits_EBC.dtype == torch.float32
-    assert logits_EBC.isfinite().all()
-    torch.autograd.backward(logits_EBC.square().sum())
-    for name, parameter in network.named_parameters():
+def test_forward_gives_logits_of_every_exit_for_any_batch_and_layout(network: StagedNetwork) -> None:
+    images = _images(3)
+    with torch.no_grad():
+        logits_EBC = network.eval().logits(images)
+        assert logits_EBC.shape == (network.exits, 3, CLASSES)
+        assert logits_EBC.dtype == torch.float32
+        assert logits_EBC.isfinite().all()
+        _assert_equal_logits(network.logits(images[1:2]), logits_EBC[:, 1:2])
+        _assert_equal_logits(network.logits(images.to(memory_format=torch.channels_last)), logits_EBC)
+
+
+def test_plain_network_is_the_last_exit(plain: StagedNetwork, network: StagedNetwork) -> None:
+    with torch.no_grad():
+        logits_EBC = plain.eval().logits(_images(2))
+        assert logits_EBC.shape == (1, 2, CLASSES)
+        assert torch.equal(logits_EBC[0], network.eval().logits(_images(2))[-1])
+
+
+def test_costs_increase_and_the_plain_network_is_cheaper(plain: StagedNetwork, network: StagedNetwork) -> None:
+    cost = count_cost(network, SHAPE)
+    assert all(a < b for a, b in zip(cost.to_exit, cost.to_exit[1:], strict=False))
+    assert cost.to_exit[0] < cost.plain < cost.to_exit[-1]
+    alone = count_cost(plain, SHAPE)
+    assert alone.to_exit == (alone.plain,) == (cost.plain,)
+
+
+@pytest.mark.parametrize("left", ["mask", "drop"])
+def test_trains_with_examples_that_leave(training: StagedNetwork, left: str) -> None:
+    images = _images(6)
+    with torch.no_grad():
+        predicted_EB = training.logits(images).argmax(dim=2)
+    # Two examples leave at the first exit; the other four have a label that no exit predicts.
+    never = [min(set(range(CLASSES)) - set(predicted_EB[:, b].tolist())) for b in range(2, 6)]
+    target_B = torch.tensor([*predicted_EB[0, :2].tolist(), *never])
+    forward = ExitingForward(training, TrainingRule(threshold=0.0), left="drop" if left == "drop" else "mask")
+    logits_EBC, visited_EB = forward(images, target_B)
+    assert visited_EB[:2].tolist() == [[True] * 6, [False] * 2 + [True] * 4]
+    torch.autograd.backward((logits_EBC * visited_EB.unsqueeze(-1)).square().sum())
+    for name, parameter in training.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-def test_any_number_of_image_channels(backbone: str, channels: int) -> None:
-    network = build_network(backbone, classes=4, image_channels=channels, exits=False).eval()
+def test_one_example_trains(training: StagedNetwork) -> None:
+    """One may remain of a batch, on a map of one pixel."""
     with torch.no_grad():
-        assert network.logits(torch.zeros(1, channels, 8, 8)).shape == (1, 1, 4)
-
-
-def test_costs_increase_and_the_plain_network_is_cheaper(backbone: str) -> None:
-    cost = count_cost(build_network(backbone, classes=7), SHAPE)
-    assert all(a < b for a, b in zip(cost.to_exit, cost.to_exit[1:], strict=False))
-    assert cost.to_exit[0] < cost.plain < cost.to_exit[-1]
-    plain = count_cost(build_network(backbone, classes=7, exits=False), SHAPE)
-    assert plain.to_exit == (plain.plain,) == (cost.plain,)
-
-
-def test_evaluation_does_not_depend_on_the_batch(backbone: str) -> None:
-    network = build_network(backbone, classes=7).eval()
-    images = torch.randn(3, *SHAPE)
-    with torch.no_grad():
-        assert torch.allclose(network.logits(images)[:, 1:2], network.logits(images[1:2]), atol=1e-4)
+        assert training.logits(_images(1)).isfinite().all()

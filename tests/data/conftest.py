@@ -1,9 +1,11 @@
-"""A small made-up source: every image is different, so that an example can be recognised by its pixels."""
+"""Small made-up data: every image is different, so that an example can be recognised by its pixels."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from elfnet.data.source import LabelledImages, Source
 
@@ -29,3 +31,28 @@ def make_source() -> MakeSource:
         )
 
     return make
+
+
+def write_image(file: Path, *, colour: tuple[int, int, int], width: int = 12, height: int = 10) -> Path:
+    """An image of one colour, with a darker upper left quarter so that flips and turns show."""
+    pixels = np.empty((height, width, 3), dtype=np.uint8)
+    pixels[:] = colour
+    pixels[: height // 2, : width // 2] //= 2
+    file.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(file)
+    return file
+
+
+@pytest.fixture
+def image_folder(tmp_path: Path) -> Callable[..., Path]:
+    """Write a folder of class folders; image i of class c has the colour (40 c + 10, i, 200)."""
+
+    def write(classes: Mapping[str, int], *, below: str = "images", ending: str = "png") -> Path:
+        root = tmp_path / below
+        for label, (name, count) in enumerate(classes.items()):
+            (root / name).mkdir(parents=True, exist_ok=True)
+            for number in range(count):
+                write_image(root / name / f"{number:03}.{ending}", colour=(40 * label + 10, number, 200))
+        return root
+
+    return write

@@ -5,10 +5,11 @@ import pytest
 from sklearn.datasets import load_digits
 
 from elfnet.data.digits import digits, enlarge
+from elfnet.data.source import SourceRequest
 
 
 def test_digits_are_the_real_ones() -> None:
-    source = digits(None)
+    source = digits(SourceRequest())
     assert source.train.images_NHWC.shape == (1797, 32, 32, 1)
     assert source.train.labels_N[:10].tolist() == list(range(10))
     assert source.test is None
@@ -17,7 +18,7 @@ def test_digits_are_the_real_ones() -> None:
 
 
 def test_the_enlarged_digit_averages_back_to_the_small_one() -> None:
-    large = digits(None).train.images_NHWC[..., 0].reshape(-1, 8, 4, 8, 4).mean((2, 4))
+    large = digits(SourceRequest()).train.images_NHWC[..., 0].reshape(-1, 8, 4, 8, 4).mean((2, 4))
     small = np.asarray(load_digits().images) * 255 / 16
     assert np.corrcoef(large.ravel(), small.ravel())[0, 1] > 0.97
 

@@ -21,6 +21,7 @@ def numbers(images: LabelledImages) -> list[int]:
 
 def assert_disjoint_and_consistent(splits: Splits, source: Source) -> None:
     assert numbers(splits.train) == splits.train_indices.tolist()
+    assert splits.calibration_indices is not None
     assert numbers(splits.calibration) == splits.calibration_indices.tolist()
     parts = [set(numbers(part)) for part in (splits.train, splits.calibration, splits.test)]
     assert sum(map(len, parts)) == len(set.union(*parts))

@@ -46,5 +46,5 @@ def test_every_exit_gets_the_kind_of_head_asked_for(head: str) -> None:
 
 
 def test_unknown_backbone_is_refused() -> None:
-    with pytest.raises(RequestError, match=r"unknown model.backbone 'resnet33'; did you mean 'resnet32'\?"):
-        build_network("resnet33", classes=10)
+    with pytest.raises(RequestError, match=r"unknown model.backbone 'resnet_32'; did you mean 'resnet32'\?"):
+        build_network("resnet_32", classes=10)

@@ -1,11 +1,16 @@
 """The model section of a recipe."""
 
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
+from safetensors.torch import save_file
 
-from elfnet.models.from_recipe import network_of, network_signature
+from elfnet.errors import RequestError
+from elfnet.models.from_recipe import load_initial_weights, network_of, network_signature, settled
+from elfnet.models.published_names import export_backbone
 from elfnet.recipe.schema import ModelRecipe
 
 SMALL = ModelRecipe(backbone="resnet8")
@@ -15,6 +20,10 @@ CHANGES: tuple[dict[str, Any], ...] = (
     {"exits": False},
     {"head": "cosine"},
     {"head_filters": 8},
+    {"exit_head": "separable"},
+    {"backbone": "resnet10"},
+    {"backbone": "resnet10", "exit_head": "conv"},
+    {"backbone": "resnet10", "head_filters": 8},
     {"head_stride": 1},
     {"exits": False, "head": "cosine"},
 )
@@ -44,3 +53,36 @@ def test_head_settings_that_a_plain_network_does_not_have_do_not_count() -> None
     assert network_signature(plain, classes=10, image_channels=3) == network_signature(
         other, classes=10, image_channels=3
     )
+
+
+def test_signatures_of_checkpoints_that_exist_stay_valid() -> None:
+    expected = "resnet8 with exits, linear heads of 64 filters at stride 2, 10 classes, 3 channels"
+    for written in (SMALL, SMALL.model_copy(update={"head_filters": 64, "exit_head": "conv"})):
+        assert network_signature(written, classes=10, image_channels=3) == expected
+
+
+def test_settings_left_to_the_backbone_are_written_out() -> None:
+    assert settled(SMALL) == settled(SMALL.model_copy(update={"head_filters": 64, "exit_head": "conv"}))
+    assert settled(SMALL).head_filters == 64
+    large = settled(ModelRecipe(backbone="resnet50"))
+    assert (large.exit_head, large.head_filters) == ("separable", 0)
+    assert settled(ModelRecipe(backbone="densenet169")).exit_head == "conv"
+    assert settled(ModelRecipe(backbone="resnet50", exit_head="conv", head_filters=8)).head_filters == 8
+
+
+def test_weights_are_read_when_a_run_starts_and_never_to_build_the_network(tmp_path: Path) -> None:
+    file = tmp_path / "w.safetensors"
+    torch.manual_seed(1)
+    published = export_backbone(network_of(SMALL, classes=3, image_channels=1))
+    save_file(published, file)
+    model = SMALL.model_copy(update={"weights": str(file)})
+    network = network_of(model, classes=3, image_channels=1)
+    loaded = load_initial_weights(model, network)
+    assert loaded is not None
+    assert loaded.loaded == 44
+    assert all(torch.equal(value, published[name]) for name, value in export_backbone(network).items())
+    assert load_initial_weights(SMALL, network) is None
+    gone = SMALL.model_copy(update={"weights": str(tmp_path / "gone")})
+    network = network_of(gone, classes=3, image_channels=1)
+    with pytest.raises(RequestError, match="there is no file"):
+        load_initial_weights(gone, network)

@@ -95,3 +95,18 @@ def test_a_bfloat16_feature_map_gives_float32_logits() -> None:
 def test_unknown_kind_is_refused() -> None:
     with pytest.raises(RequestError, match=r"unknown model.head 'cosin'; did you mean 'cosine'\?"):
         final_head(6, 4, kind="cosin")
+
+
+@pytest.mark.parametrize(("stride", "size"), [(1, 7), (2, 2)])
+def test_separable_head_is_depthwise_then_pointwise_twice(stride: int, size: int) -> None:
+    torch.manual_seed(0)
+    head = exit_head(6, 4, kind="linear", filters=5, stride=stride, trunk="separable").train()
+    shapes = [tuple(p.shape) for p in head.trunk.parameters() if p.dim() == 4]
+    assert shapes == [(6, 1, 3, 3), (5, 6, 1, 1), (5, 1, 3, 3), (5, 5, 1, 1)]
+    features = _features(2, 6, 7, 7)
+    assert head.trunk(features).shape == (2, 5, size, size)
+    # A depthwise and a pointwise convolution in a row are one convolution with a kernel of rank one per input channel.
+    depthwise, pointwise = (head.get_parameter(f"trunk.{i}.weight") for i in (0, 1))
+    kernel = pointwise * depthwise.transpose(0, 1)
+    first = head.trunk[1](head.trunk[0](features))  # type: ignore[index]
+    assert torch.allclose(first, functional.conv2d(features, kernel, stride=stride, padding=1), atol=1e-5)

@@ -90,7 +90,7 @@ def test_names_have_summaries() -> None:
     [
         ("digits/elf-ce-drv", "unknown recipe 'digits/elf-ce-drv'; did you mean 'digits/elf-ce-drw'? choose from: "),
         ("cifar/ce", "unknown recipe 'cifar/ce'; did you mean 'cifar"),
-        ("digits", "unknown recipe 'digits'"),
+        ("digit", "unknown recipe 'digit'"),
         ("digits/ce/more", "unknown recipe 'digits/ce/more'"),
         ("../data/digits/ce", "unknown recipe '../data/digits/ce'"),
     ],

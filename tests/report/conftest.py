@@ -7,13 +7,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
 
 from elfnet import atomic
 from elfnet.calibrate.line_search import line_search
 from elfnet.calibrate.run_family import results_on
 from elfnet.checkpoint.run_directory import RunDirectory
+from elfnet.data.from_recipe import load_splits
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.recipe.load import load_recipe
+from elfnet.recipe.load import DEFAULT_RECIPE, load_recipe
+from elfnet.report import figure_catalogue
+from elfnet.report.figures.class_distribution import class_distribution
+from elfnet.report.figures.reliability import reliability_by_exit
+from elfnet.report.markup import Markup, element
+from elfnet.report.run_figure import RunFigure
 
 RunFactory = Callable[..., RunDirectory]
 
@@ -21,21 +29,32 @@ NAMES = ("<script>alert(1)</script>", "$x_1$", "橙 & \\$orange\\$", "d", "e", "
 COUNTS = (500, 101, 100, 60, 30, 20)
 """No class has fewer than 20 training images: the group "few" is empty."""
 MARGINS = {4: (0.5, 1.2, 1.9, 2.5), 1: (2.3,)}
+STAGES = {4: (50_000, 430_000, 360_000, 384_000), 1: (1_224_000,)}
+HEADS = {4: (70_000, 60_000, 30_000, 10_000), 1: (10_000,)}
+PLAIN = 1_234_000
+"""Multiply-adds; all stages and the last head make the plain backbone."""
 
 
 def exit_table(
-    split: str, examples: int, exits: int, names: Sequence[str], counts: Sequence[int], seed: int
+    split: str,
+    examples: int,
+    exits: int,
+    names: Sequence[str],
+    counts: Sequence[int],
+    seed: int,
+    labels: NDArray[np.int64] | None = None,
 ) -> ExitTable:
     rng = np.random.default_rng(seed)
     classes = len(names)
-    labels_N = np.arange(examples) % classes
+    labels_N = np.arange(examples) % classes if labels is None else labels
     logits_NEC = rng.normal(size=(examples, exits, classes)).astype(np.float32)
     logits_NEC[np.arange(examples), :, labels_N] += np.array(MARGINS[exits], dtype=np.float32)
     return ExitTable(
         logits_NEC=logits_NEC,
         labels_N=labels_N,
-        cost_E=np.array([0.1, 0.5, 0.8, 1.2]) if exits == 4 else np.array([1.0]),
-        plain_multiply_adds=1_234_567,
+        cost_E=np.cumsum(np.array(STAGES[exits]) + np.array(HEADS[exits])) / PLAIN,
+        head_cost_E=np.array(HEADS[exits]) / PLAIN,
+        plain_multiply_adds=PLAIN,
         class_counts_C=np.array(counts),
         class_names=tuple(names),
         split=split,
@@ -71,6 +90,23 @@ def log_records(exits: int, epochs: int = 5) -> list[dict[str, Any]]:
     return records
 
 
+def write_checkpoint(path: Path, exits: int, classes: int) -> None:
+    """Tensors with the names and shapes of a small CIFAR ResNet: a stem and groups of one block, heads of 8 filters."""
+    channels = (16, 16, 32, 64) if exits == 4 else (64,)
+    shapes: dict[str, tuple[int, ...]] = {}
+    for k, number in enumerate(channels):
+        shapes[f"stages.{k}.0.conv1.weight"] = (number, 3 if k == 0 else channels[k - 1], 3, 3)
+        shapes[f"stages.{k}.0.bn1.weight"] = (number,)
+        shapes[f"stages.{k}.0.bn1.running_mean"] = (number,)
+        if k < exits - 1:
+            shapes |= {f"heads.{k}.trunk.0.weight": (8, number, 3, 3), f"heads.{k}.trunk.3.weight": (8, 8, 3, 3)}
+        shapes[f"heads.{k}.classifier.weight"] = (classes, 8 if k < exits - 1 else number)
+        shapes[f"heads.{k}.classifier.bias"] = (classes,)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tensors = {f"weights.{name}": np.zeros(shape, dtype=np.float32) for name, shape in shapes.items()}
+    save_file(tensors | {"optimiser.stages.0.0.conv1.weight": np.zeros((99, 99, 3, 3), dtype=np.float32)}, path)
+
+
 def write_run(
     root: Path,
     *,
@@ -81,11 +117,15 @@ def write_run(
     seed: int = 1,
     recipe: str | None = None,
     log: list[dict[str, Any]] | None = None,
+    search: Sequence[str] = ("0.5", "0.7", "0.9"),
+    overrides: dict[str, Any] | None = None,
+    labels: NDArray[np.int64] | None = None,
+    fingerprint: str = "f00d" * 16,
 ) -> RunDirectory:
     run = RunDirectory(root)
     calibration = exit_table("calibration", examples, exits, names, counts, seed)
-    test = exit_table("test", examples, exits, names, counts, seed)
-    family = line_search(calibration, ["0.5", "0.7", "0.9"])
+    test = exit_table("test", examples if labels is None else len(labels), exits, names, counts, seed, labels)
+    family = line_search(calibration, search)
     info = {
         "versions": {"elfnet": "0.1.0", "numpy": "2.0"},
         "hardware": {"processor": "A & B <fast>", "cores": 2},
@@ -93,7 +133,7 @@ def write_run(
         "machine": {"device": "cpu", "compile": False},
         "seeds": {"subset": 0, "training": 7},
         "data": {
-            "fingerprint": "f00d" * 16,
+            "fingerprint": fingerprint,
             "class_names": list(names),
             "class_counts": list(counts),
             "train": sum(counts),
@@ -101,9 +141,11 @@ def write_run(
             "test": examples,
             "image_shape": [32, 32, 3],
         },
+        "multiply_adds": {"plain": PLAIN, "stages": list(STAGES[exits]), "heads": list(HEADS[exits])},
     }
-    overrides = {"train.epochs": 5, "data.many_above": 100, "data.few_below": 20}
-    run.create(load_recipe(recipe or ("cifar10-lt/elf-ce-drw" if exits > 1 else "cifar10-lt/ce-drw"), overrides), info)
+    settings = {"train.epochs": 5, "data.many_above": 100, "data.few_below": 20, **(overrides or {})}
+    run.create(load_recipe(recipe or ("cifar10-lt/elf-ce-drw" if exits > 1 else "cifar10-lt/ce-drw"), settings), info)
+    write_checkpoint(run.checkpoint("last"), exits, len(names))
     records = log_records(exits) if log is None else log
     atomic.write_text(run.log_file, "".join(json.dumps(record) + "\n" for record in records))
     calibration.save(run.table("calibration"))
@@ -123,6 +165,38 @@ def elf_run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 def plain_run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """One exit. Not to be written into."""
     return write_run(tmp_path_factory.mktemp("runs") / "plain", exits=1, seed=2)
+
+
+@pytest.fixture(scope="session")
+def digits_run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """Answers from random numbers to the real test images of the embedded data. Not to be written into."""
+    splits = load_splits(load_recipe(DEFAULT_RECIPE).data)
+    names, counts = splits.class_names, splits.class_counts_C.tolist()
+    return write_run(
+        tmp_path_factory.mktemp("runs") / "digits",
+        names=names,
+        counts=counts,
+        recipe=DEFAULT_RECIPE,
+        labels=splits.test.labels_N,
+        fingerprint=splits.fingerprint,
+    )
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page without drawings, which take most of the time: only what is said about them."""
+
+    def words_only(figure: RunFigure, key: str) -> Markup:
+        return element("figure", element("figcaption", figure.title, " ", figure.caption), id=f"{key}-{figure.name}")
+
+    monkeypatch.setattr("elfnet.report.figure_block.figure_block", words_only)
+
+
+@pytest.fixture
+def two_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all that can be drawn of a run, two figures."""
+    monkeypatch.setattr(figure_catalogue, "OF_ANY_RUN", (class_distribution, reliability_by_exit))
+    monkeypatch.setattr(figure_catalogue, "OF_A_RUN_WITH_EXITS", ())
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ def test_reads_what_was_written(elf_run: RunDirectory) -> None:
     assert (record.name, record.method, record.exits, record.plain) == ("elf", "ELF(CE)+DRW", 4, False)
     for name, point in metrics["points"].items():
         assert record.at(name).to_dict() | {"confusion": None} == {
-            key: value for key, value in point.items() if key != "thresholds"
+            key: value for key, value in point.items() if key not in ("thresholds", "rule")
         } | {"confusion": None}
     assert [point.to_dict() for point in record.results.curve] == metrics["curve"]
     assert [quality.to_dict() for quality in record.results.exits] == metrics["exits"]

@@ -21,10 +21,19 @@ def test_numbers_in_words(elf_run: RunDirectory) -> None:
     assert paragraphs["Network"] == "resnet32 with 4 exits, trained with ELF(CE)+DRW for 5 epochs."
     full, economic = record.at("full"), record.at("economic")
     assert (
-        f"{100 * full.accuracy:.1f} % of the 240 test images and costs 1.200 times" in paragraphs["Accuracy and cost"]
+        f"{100 * full.accuracy:.1f} % of the 240 test images and costs 1.000 times" in paragraphs["Accuracy and cost"]
     )
+    assert "% less than full depth;" in paragraphs["Accuracy and cost"]
     assert f"{100 * economic.accuracy:.1f} % and costs {economic.mean_cost:.3f}" in paragraphs["Accuracy and cost"]
     assert "“medium” (n = 160)" in paragraphs["Rare classes"]
+
+
+def test_another_unit_of_cost_is_named(elf_run: RunDirectory) -> None:
+    record = read_run(elf_run)
+    timed = replace(record, results=replace(record.results, cost_unit="time relative to the plain backbone (here)"))
+    text = summary(timed)["Accuracy and cost"]
+    assert "costs 1.000 in time relative to the plain backbone (here)" in text
+    assert "multiply-adds" not in text
 
 
 def test_plain_network_has_no_exits_to_speak_of(plain_run: RunDirectory) -> None:

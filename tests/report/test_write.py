@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,6 +13,9 @@ import pytest
 
 from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.errors import RequestError, WorkError
+from elfnet.report.page import page as page_of
+from elfnet.report.run_record import read_run
+from elfnet.report.sections.images import images
 from elfnet.report.write import write_report
 
 
@@ -84,7 +88,7 @@ def test_exits_and_classes_are_those_of_the_metrics(page: str, elf_run: RunDirec
     seen = Seen(page)
     last = metrics["exits"][-1]
     shown = seen.row("exit 4")
-    assert (shown[1], shown[2], shown[5]) == ("1.200", f"{100 * last['accuracy']:.1f}", "–")
+    assert (shown[1], shown[2], shown[5]) == ("1.130", f"{100 * last['accuracy']:.1f}", "–")
     assert shown[-1] == f"{100 * last['calibration_error']:.1f}"
     by_class = [metrics["points"][name]["accuracy_by_class"][1] for name in ("full", "accurate", "economic")]
     assert seen.row("$x_1$") == ["$x_1$", "101", "many", *(f"{100 * accuracy:.1f}" for accuracy in by_class)]
@@ -93,7 +97,7 @@ def test_exits_and_classes_are_those_of_the_metrics(page: str, elf_run: RunDirec
 def test_captions_say_unit_split_and_n(page: str) -> None:
     assert "multiply-adds relative to the plain backbone" in page
     captions = re.findall(r"<figcaption>(.*?)</figcaption>", page)
-    assert len(captions) == 12
+    assert len(captions) == 21
     assert all("split" in caption and "n\u00a0=\u00a0" in caption for caption in captions)
 
 
@@ -109,8 +113,10 @@ def test_provenance(page: str, elf_run: RunDirectory) -> None:
 
 def test_names_are_text_everywhere(page: str) -> None:
     seen = Seen(page)
-    assert seen.tags.count("script") == 1
+    # One that runs, and two that hold the points of the sliders: of both runs, and of the one with exits.
+    assert re.findall(r"<script[^>]*>", page) == ['<script type="application/json">'] * 2 + ["<script>"]
     assert "<script>alert" not in page
+    assert not re.search(r"<[^>]* on\w+=", page)
     assert seen.row("<script>alert(1)</script>")[1] == "500"
     assert seen.row("橙 & \\$orange\\$")[1] == "100"
     labels = re.findall(r"<text[^>]*>([^<]*)</text>", page)
@@ -135,8 +141,104 @@ def test_links_and_figures_point_at_what_is_there_once(page: str) -> None:
     assert len(seen.ids) == len(set(seen.ids))
 
 
+def test_every_element_is_closed_in_order(page: str) -> None:
+    """HTML of the strict kind: what is opened is closed, innermost first."""
+
+    class Balance(HTMLParser):
+        def __init__(self) -> None:
+            super().__init__()
+            self.open: list[str] = []
+
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            names = [name for name, _ in attrs]
+            assert len(names) == len(set(names)), (tag, names)
+            if tag not in ("meta", "link", "input", "br"):
+                self.open.append(tag)
+
+        def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            """`<path />` of SVG."""
+
+        def handle_endtag(self, tag: str) -> None:
+            assert self.open.pop() == tag
+
+    balance = Balance()
+    balance.feed(page)
+    balance.close()
+    assert balance.open == []
+
+
 def test_small(page: str) -> None:
-    assert len(page.encode()) < 300_000
+    assert len(page.encode()) < 500_000
+
+
+@pytest.mark.usefixtures("undrawn")  # no figure grows with the number of images; `test_small` has them drawn
+def test_ten_thousand_images_and_sixty_points_stay_small(make_run: Callable[..., RunDirectory], tmp_path: Path) -> None:
+    names = [f"class {c}" for c in range(100)]
+    counts = [500 - 4 * c for c in range(100)]
+    search = [f"{0.3 + s / 100:.2f}" for s in range(60)]
+    run = make_run("large", examples=10_000, names=names, counts=counts, search=search)
+    content = write_report([run], tmp_path / "large.html").read_bytes()
+    assert len(content) < 500_000  # the limit for all is 5 MB, of which figures and gallery take a fifth each
+    assert b"Line search: 60 points" in content
+
+
+def test_the_slider_holds_the_points_of_the_metrics(page: str, elf_run: RunDirectory) -> None:
+    both, alone = (json.loads(text) for text in re.findall(r'<script type="application/json">(.*?)</script>', page))
+    assert [len(tracks) for tracks in both["runs"]] == [2, 1]  # a plain network has one track
+    assert alone["runs"][0] == both["runs"][0]
+    metrics = json.loads(elf_run.metrics_file.read_text())
+    curve, family = alone["runs"][0]
+    assert [row[4] for row in curve] == [f"{100 * point['accuracy']:.1f}" for point in metrics["curve"]]
+    assert {row[0]: row[3] for row in family} == {
+        name: f"{metrics['points'][name]['mean_cost']:.3f}" for name in ("full", "s=0.5", "s=0.7", "s=0.9")
+    }
+    sliders = re.findall(r'<input type="range" id="([^"]+)" min="([^"]+)" max="([^"]+)"', page)
+    assert [name for name, _, _ in sliders] == ["together-budget", "run-1-budget"]
+    assert all(float(low) < float(high) == 1.0 for _, low, high in sliders)
+
+
+def test_a_table_stands_for_the_slider(page: str, elf_run: RunDirectory) -> None:
+    """On paper and without scripts: the last row of its first table is full depth."""
+    full = json.loads(elf_run.metrics_file.read_text())["points"]["full"]
+    rows = [row for row in Seen(page).rows if row[:2] == ["1.000", "full depth"]]
+    groups = full["accuracy_by_group"]
+    numbers = [full["accuracy"], groups["many"], groups["medium"]]
+    assert rows[0][2:] == [*(f"{100 * number:.1f}" for number in numbers), "–", "1.000", "0.0 / 0.0 / 0.0 / 100.0"]
+
+
+def test_images_are_in_the_page_itself(digits_run: RunDirectory) -> None:
+    content = images(read_run(digits_run), "run-1")
+    seen = Seen(content)
+    assert seen.tags.count("image") == 1
+    assert all(address.startswith(("#", "data:")) for address in seen.addresses)
+    assert "http:" not in content
+    assert len(content) < 1_000_000
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_images_can_be_left_out(digits_run: RunDirectory, tmp_path: Path) -> None:
+    assert "From easy to hard" in write_report([digits_run], tmp_path / "with.html").read_text()
+    without = write_report([digits_run], tmp_path / "without.html", with_images=False).read_text()
+    assert "From easy to hard" not in without
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_without_a_table_the_page_says_so_once_a_section(make_run: Callable[..., RunDirectory]) -> None:
+    run = make_run()
+    run.table("test").unlink()
+    content = write_report([run], with_images=False).read_text()
+    assert content.count("has no exit table of the test split; run &#x27;elfnet evaluate") == 3
+    assert "Training images by class" in content
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_how_points_were_found_and_what_they_promise(elf_run: RunDirectory) -> None:
+    record = read_run(elf_run)
+    promise = {"epsilon": 0.02, "delta": 0.05, "loss": "accuracy", "secret": "not shown"}
+    points = [replace(point, promise=promise) if point.name == "s=0.9" else point for point in record.family.points]
+    family = replace(record.family, points=tuple(points), notes=("one <note>",))
+    content = page_of([replace(record, family=family)])
+    assert "<li>one &lt;note&gt;</li><li>s=0.9: loss accuracy, epsilon 0.02, delta 0.05</li>" in content
 
 
 def test_several_runs_side_by_side(page: str, elf_run: RunDirectory, plain_run: RunDirectory) -> None:
@@ -185,6 +287,9 @@ def test_neither_torch_nor_pyplot_is_loaded_and_matplotlib_only_to_draw(
     code = """
 import sys
 from pathlib import Path
+from elfnet.report.page import page as page_of
+from elfnet.report.run_record import read_run
+from elfnet.report.sections.images import images
 from elfnet.report.write import write_report
 assert "matplotlib" not in sys.modules
 write_report([sys.argv[1]], Path(sys.argv[2]))

@@ -1,23 +1,31 @@
 """elfnet data ls | prepare | describe"""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from elfnet.cli.arguments import Parser, add_recipe_flags, recipe_overrides
 from elfnet.cli.show import console, print_json
-from elfnet.recipe.load import load_recipe
+from elfnet.recipe.load import load_recipe, recipe_names
 from elfnet.recipe.schema import Recipe
+from elfnet.registry import unknown_name
 
 
 def parser() -> Parser:
     parser = Parser(
         "data",
-        "ls: the data sets by name. prepare: find, download and check one. describe: class counts, groups and\n"
-        "imbalance ratio of the training split that a recipe makes of it, drawn in the terminal.",
-        usage="ls | prepare NAME | describe NAME|RECIPE [--SECTION.FIELD VALUE ...] [--json]",
+        "ls: the data sets by name. prepare: find, download and check one; with --data.cache also pack its images.\n"
+        "describe: class counts, groups and imbalance ratio, drawn in the terminal: of a folder of class folders, a\n"
+        "list or a table as it is (--deep also reads the images), or of the training split that a recipe makes.",
+        usage="ls | prepare NAME | describe PATH|NAME|RECIPE [--deep] [--SECTION.FIELD VALUE ...] [--json]",
         example="elfnet data describe cifar100-lt/ce --data.ratio 50",
     )
     parser.add_argument("what", choices=("ls", "prepare", "describe"), help="what to do")
-    parser.add_argument("name", nargs="?", help="a data set from ls; for describe also a recipe or a .toml file")
+    parser.add_argument(
+        "name", nargs="?", help="a data set from ls; for describe also a path, a recipe or a .toml file"
+    )
+    parser.add_argument(
+        "--deep", action="store_true", help="describe PATH: read every file; sizes, unreadable ones, duplicates"
+    )
     parser.add_json_flag()
     add_recipe_flags(parser)
     return parser
@@ -33,8 +41,22 @@ def run(words: Sequence[str]) -> int:
         return _list(as_json=asked.json)
     if asked.name is None:
         reader.error(f"name a data set: {', '.join(SOURCES)}")
-    recipe = _recipe(asked.name, recipe_overrides(asked))
+    overrides = recipe_overrides(asked)
+    is_path = asked.what == "describe" and _is_path(asked.name)
+    if asked.deep and not is_path:
+        reader.error("--deep reads the files of a folder, a list or a table: give its path to describe")
+    if is_path:
+        return _describe_path(Path(asked.name).expanduser(), overrides, deep=asked.deep, as_json=asked.json)
+    recipe = _recipe(asked.name, overrides)
     return _prepare(recipe, as_json=asked.json) if asked.what == "prepare" else _describe(recipe, as_json=asked.json)
+
+
+def _is_path(name: str) -> bool:
+    """Whether a name means what lies there: no name of ours, no recipe file, and there."""
+    from elfnet.data.build import SOURCES
+
+    ours = {*SOURCES.names(), *recipe_names(), *(recipe.partition("/")[0] for recipe in recipe_names())}
+    return name not in ours and not name.endswith(".toml") and Path(name).expanduser().exists()
 
 
 def _list(*, as_json: bool) -> int:
@@ -55,30 +77,59 @@ def _recipe(name: str, overrides: dict[str, object]) -> Recipe:
     from elfnet.data.build import SOURCES
 
     if name in SOURCES.names():
-        shipped = {"digits": "digits/ce"}.get(name, f"{name}-lt/ce")
-        return load_recipe(shipped, overrides)
-    if "/" not in name and not name.endswith(".toml"):
-        _ = SOURCES[name]  # raises with the choices
+        shipped = {"cifar10": "cifar10-lt", "cifar100": "cifar100-lt", "lists": "csv"}.get(name, name)
+        return load_recipe(f"{shipped}/ce", overrides)
+    bare = {recipe.partition("/")[0] for recipe in recipe_names()}
+    if "/" not in name and not name.endswith(".toml") and name not in bare:
+        raise unknown_name("data source", name, [*SOURCES.names(), "or the path of a folder, list or table"])
     return load_recipe(name, overrides)
 
 
 def _prepare(recipe: Recipe, *, as_json: bool) -> int:
-    from pathlib import Path
+    from elfnet.data.from_recipe import source_of
 
-    from elfnet.data.build import load_source
-
-    directory = Path(recipe.data.directory) if recipe.data.directory else None
-    source = load_source(recipe.data.source, directory)
-    test = len(source.test) if source.test is not None else 0
+    source = source_of(recipe.data)
+    splits = {"train": source.train, "calibration": source.calibration, "test": source.test}
+    counts = {split: 0 if examples is None else len(examples) for split, examples in splits.items()}
+    packed = _pack(recipe) if recipe.data.cache else []
     if as_json:
-        facts = {"source": source.name, "classes": len(source.class_names), "train": len(source.train), "test": test}
-        print_json(facts)
+        print_json({"source": source.name, "classes": len(source.class_names), **counts, "packed": packed})
+        return 0
+    console().print(
+        f"{source.name} is ready: {len(source.class_names)} classes, {counts['train']:,} training images, "
+        + (f"{counts['calibration']:,} calibration images, " if counts["calibration"] else "")
+        + (f"{counts['test']:,} test images" if counts["test"] else "no test set of its own"),
+        markup=False,
+    )
+    for line in packed:
+        console().print(f"packed: {line}", markup=False, soft_wrap=True)
+    return 0
+
+
+def _pack(recipe: Recipe) -> list[str]:
+    """Pack the three splits that the recipe makes, so that training finds them."""
+    from elfnet.data.batches_from_recipe import image_reader
+    from elfnet.data.from_recipe import load_splits
+    from elfnet.data.packed import PackedImages
+
+    splits = load_splits(recipe.data)
+    readers = [image_reader(recipe.data, part) for part in (splits.train, splits.calibration, splits.test)]
+    return [str(reader.file) for reader in readers if isinstance(reader, PackedImages)]
+
+
+def _describe_path(path: Path, overrides: dict[str, object], *, deep: bool, as_json: bool) -> int:
+    from elfnet.data.deep_check import check_files
+    from elfnet.data.describe_listing import describe_listing, listings_at, render_listing
+    from elfnet.data.from_recipe import frequency_groups, request_of
+    from elfnet.data.preparation_from_recipe import limits_of, workers_of
+
+    data = load_recipe("csv/ce", overrides).data
+    listings, groups = listings_at(path, request_of(data)), frequency_groups(data)
+    checked = check_files(listings, limits_of(data), threads=max(workers_of(data), 1)) if deep else None
+    if as_json:
+        print_json(describe_listing(listings, groups, checked))
     else:
-        console().print(
-            f"{source.name} is ready: {len(source.class_names)} classes, {len(source.train):,} training images, "
-            + (f"{test:,} test images" if test else "no test set of its own"),
-            markup=False,
-        )
+        console().print(render_listing(listings, groups, checked))
     return 0
 
 

@@ -20,6 +20,8 @@ VERBS = {
     "calibrate": "search thresholds on the calibration split: the family of operating points",
     "export": "write one file that runs without torch: graphs, weights, operating points",
     "predict": "classify image files with a bundle or a run",
+    "serve": "answer over HTTP with a bundle, with a page to try it",
+    "sweep": "train a recipe over a grid of settings, with one table at the end",
     "bench": "time adaptive inference on this machine",
     "report": "one HTML file about one or several runs",
     "data": "list, prepare and describe data sets",

@@ -66,6 +66,8 @@ class Watch:
             f"{recipe.model.backbone} on {data['train']:,} images of {len(data['class_names'])} classes "
             f"({max(data['class_counts'])} to {min(data['class_counts'])} a class); {', '.join(how)}"
         )
+        if "weights" in info and not epochs_done:
+            self.say(info["weights"]["summary"])
         if epochs_done:
             self.say(f"going on after epoch {epochs_done}/{self._epochs}")
         self._progress.update(self._bar, total=self._epochs, completed=epochs_done)

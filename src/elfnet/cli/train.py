@@ -15,7 +15,7 @@ def parser() -> Parser:
         "train",
         "Train a recipe into a run directory, then evaluate and calibrate it and write its report.\n"
         "A run can be stopped at any moment and gone on with by --resume.",
-        usage="[RECIPE] [--out DIR] [--resume | --overwrite] [--SECTION.FIELD VALUE ...] [--json]",
+        usage="[RECIPE] [--out DIR] [--resume | --overwrite] [--devices N] [--SECTION.FIELD VALUE ...] [--json]",
         example="elfnet train cifar10-lt/elf-ldam-drw --data.ratio 50 --train.epochs 40 --out runs/elf",
     )
     parser.add_argument(
@@ -25,6 +25,11 @@ def parser() -> Parser:
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out, with the recipe it has")
     parser.add_argument("--overwrite", action="store_true", help="replace the run in --out")
     parser.add_argument("--no-report", action="store_true", help="train only")
+    parser.add_argument("--devices", type=int, help="processes on this machine, one a GPU, or on CPUs (default: 1)")
+    parser.add_argument(
+        "--num-nodes", type=int, help="machines; start the command on each, with MASTER_ADDR, MASTER_PORT, NODE_RANK"
+    )
+    parser.add_argument("--timeout", type=float, help="seconds that processes wait for each other (default: 1800)")
     parser.add_json_flag()
     add_recipe_flags(parser)
     return parser
@@ -40,10 +45,22 @@ def run(words: Sequence[str]) -> int:
     # Imported after the request was understood: a wrong flag should not wait for torch.
     from elfnet.calibrate.run_family import calibrate_run, measure_run
     from elfnet.cli.progress import Watch
+    from elfnet.train.launch import DEFAULT_TIMEOUT, Launch, is_first_process
+    from elfnet.train.processes import SharedError
     from elfnet.train.session import train_recipe
 
+    timeout = DEFAULT_TIMEOUT if asked.timeout is None else asked.timeout
+    launch = Launch(devices=asked.devices, num_nodes=asked.num_nodes, timeout=timeout)
+    how = {"resume": asked.resume, "overwrite": asked.overwrite, "launch": launch}
+    if not is_first_process():
+        # The first process speaks for all, and does the rest alone.
+        try:
+            train_recipe(recipe, out, **how)
+        except SharedError as error:
+            return error.exit_code
+        return 0
     with Watch() as watch:
-        trained = train_recipe(recipe, out, resume=asked.resume, overwrite=asked.overwrite, observer=watch)
+        trained = train_recipe(recipe, out, observer=watch, **how)
     if asked.no_report:
         print_json({"run": str(out)}) if asked.json else console().print(f"run: {out}", markup=False)
         return 0

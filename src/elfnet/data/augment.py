@@ -9,6 +9,8 @@ somewhere, so a batch is one selection of rows. Rows lie (width, channel), which
 import torch
 from torch import Tensor
 
+from elfnet.data.share import WHOLE, Share
+
 
 class CropFlipNormalise:
     """Turns chosen images of a set into a normalised training batch.
@@ -37,17 +39,22 @@ class CropFlipNormalise:
         self._scale = (1 / (255 * std_K)).to(device, torch.float32).repeat(self.width)
         self._shift = (-mean_K / std_K).to(device, torch.float32).repeat(self.width)
 
-    def __call__(self, chosen_B: Tensor, generator: torch.Generator) -> Tensor:
-        """Float32 batch (B, K, H, W) in channels_last memory; random numbers come from `generator` (on the CPU)."""
-        batch = len(chosen_B)
+    def __call__(self, chosen_B: Tensor, generator: torch.Generator, share: Share = WHOLE) -> Tensor:
+        """Float32 batch (B, K, H, W) in channels_last memory; random numbers come from `generator` (on the CPU).
+
+        With a `share`, only that part of the batch; the numbers are those that the whole batch would get.
+        """
+        first, end = share.bounds(len(chosen_B))
         # One draw for all random numbers, made on the CPU so that every device sees the same ones.
-        random_3B = torch.randint(2**30, (3, batch), generator=generator).to(chosen_B.device, non_blocking=True)
+        random_3B = torch.randint(2**30, (3, len(chosen_B)), generator=generator)[:, first:end]
+        random_3B = random_3B.to(chosen_B.device, non_blocking=True)
+        chosen_B = chosen_B[first:end]
         top_B, left_B = random_3B[0] % (2 * self._pad + 1), random_3B[1] % (2 * self._pad + 1)
         image_B = chosen_B + self._images * (random_3B[2] % 2) if self._flip else chosen_B
         corner_B = ((image_B * self._rows + top_B) * self._columns + left_B) * self.channels
         start = (corner_B.unsqueeze(1) + self._line_H).flatten()
         pixels = self._runs.index_select(0, start).float().mul_(self._scale).add_(self._shift)
-        return pixels.view(batch, self.height, self.width, self.channels).permute(0, 3, 1, 2)
+        return pixels.view(end - first, self.height, self.width, self.channels).permute(0, 3, 1, 2)
 
 
 def normalise(images_BHWK: Tensor, *, mean_K: Tensor, std_K: Tensor) -> Tensor:

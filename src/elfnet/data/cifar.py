@@ -12,20 +12,20 @@ from elfnet.data.checksum import check_md5, md5_of_bytes, md5_of_open_file
 from elfnet.data.cifar_releases import CIFAR10, CIFAR100, OFFICIAL_MD5, OFFICIAL_URL, Layout, Release
 from elfnet.data.download import download
 from elfnet.data.places import data_places
-from elfnet.data.source import SOURCES, LabelledImages, Source
+from elfnet.data.source import SOURCES, LabelledImages, Source, SourceRequest
 from elfnet.errors import WorkError
 
 
 @SOURCES.register("cifar10")
-def cifar10(directory: Path | None = None) -> Source:
+def cifar10(request: SourceRequest) -> Source[LabelledImages]:
     """50,000 training and 10,000 test images of ten classes, 32 x 32 x 3."""
-    return load_cifar(CIFAR10, directory)
+    return load_cifar(CIFAR10, request.directory)
 
 
 @SOURCES.register("cifar100")
-def cifar100(directory: Path | None = None) -> Source:
+def cifar100(request: SourceRequest) -> Source[LabelledImages]:
     """50,000 training and 10,000 test images of a hundred classes, 32 x 32 x 3, with the fine labels."""
-    return load_cifar(CIFAR100, directory)
+    return load_cifar(CIFAR100, request.directory)
 
 
 def load_cifar(
@@ -34,7 +34,7 @@ def load_cifar(
     *,
     md5: Mapping[str, str] = OFFICIAL_MD5,
     base_url: str = OFFICIAL_URL,
-) -> Source:
+) -> Source[LabelledImages]:
     """Read a release from the first place that has it: `directory`, `$ELFNET_DATA`, the cache; else download it.
 
     A place may hold the unpacked directory or the archive, binary or python version, or be the unpacked directory.
@@ -55,7 +55,7 @@ def load_cifar(
     return _source(release, layout, _read_archive(archive, layout, md5))
 
 
-def _source(release: Release, layout: Layout, parts: Mapping[str, LabelledImages]) -> Source:
+def _source(release: Release, layout: Layout, parts: Mapping[str, LabelledImages]) -> Source[LabelledImages]:
     train = [parts[file] for file in layout.train_files]
     return Source(
         name=release.name,

@@ -2,12 +2,10 @@
 
 # Shapes: N examples, H height, W width; S = 8 and L = 32 are the small and the large side
 
-from pathlib import Path
-
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.data.source import SOURCES, LabelledImages, Source
+from elfnet.data.source import SOURCES, LabelledImages, Source, SourceRequest
 from elfnet.errors import WorkError
 
 SIDE = 32
@@ -15,7 +13,7 @@ _LARGEST_VALUE = 16  # the data set counts inked pixels in 4 x 4 blocks
 
 
 @SOURCES.register("digits")
-def digits(directory: Path | None = None) -> Source:  # noqa: ARG001 - every source takes it; this one reads no file
+def digits(request: SourceRequest | None = None) -> Source[LabelledImages]:  # noqa: ARG001 - it reads no file
     """1,797 images of ten digits, 32 x 32 x 1, without a test split of their own."""
     try:
         from sklearn.datasets import load_digits

@@ -4,13 +4,42 @@ from pathlib import Path
 
 from elfnet.data.build import load_source
 from elfnet.data.groups import FrequencyGroups
+from elfnet.data.image_files import EncodedImages
+from elfnet.data.source import Source, SourceRequest
 from elfnet.data.splits import Splits, make_splits
+from elfnet.errors import RequestError
 from elfnet.recipe.schema import DataRecipe
+
+
+def source_of(data: DataRecipe) -> Source:
+    """Read the source, before any split is made."""
+    return load_source(data.source, request=request_of(data))
+
+
+def request_of(data: DataRecipe) -> SourceRequest:
+    def place(text: str) -> Path | None:
+        return Path(text).expanduser() if text else None
+
+    return SourceRequest(
+        directory=Path(data.directory) if data.directory else None,
+        root=place(data.root),
+        train=place(data.train),
+        calibration=place(data.calibration),
+        test=place(data.test),
+        hub=data.hub,
+        path_column=data.path_column,
+        label_column=data.label_column,
+        group_column=data.group_column,
+        image_size=data.image_size,
+        missing_files=data.unreadable,
+    )
 
 
 def load_splits(data: DataRecipe) -> Splits:
     """Read the source and make the three splits."""
-    source = load_source(data.source, Path(data.directory) if data.directory else None)
+    source = source_of(data)
+    if not isinstance(source.train, EncodedImages):
+        _refuse_what_needs_files(data)
     return make_splits(
         source,
         profile=data.profile,
@@ -19,18 +48,25 @@ def load_splits(data: DataRecipe) -> Splits:
         step_tail_fraction=data.step_tail_fraction,
         counts=data.counts or None,
         largest=data.largest or None,
-        calibration_per_class=data.calibration_per_class or None,
-        test_per_class=data.test_per_class if source.test is None else None,
+        calibration_per_class=(data.calibration_per_class or None) if source.calibration is None else None,
+        test_per_class=(data.test_per_class or None) if source.test is None else None,
         subset_seed=data.subset_seed,
         class_order_seed=None if data.class_order_seed < 0 else data.class_order_seed,
     )
 
 
-def augmentation(data: DataRecipe, splits: Splits) -> tuple[int, bool]:
-    """(padding of the random crop, whether to mirror) for the training images; a padding of 0 does not crop."""
-    pad = 0 if data.augment == "none" else data.pad
-    return pad, data.augment == "crop-flip" and splits.horizontal_flip
-
-
 def frequency_groups(data: DataRecipe) -> FrequencyGroups:
     return FrequencyGroups(many_above=data.many_above, few_below=data.few_below)
+
+
+def _refuse_what_needs_files(data: DataRecipe) -> None:
+    for setting, used in (
+        (f"augment={data.augment}", data.augment.startswith("resized")),
+        (f"colour_jitter={data.colour_jitter}", data.colour_jitter > 0),
+        (f"randaugment={data.randaugment}", data.randaugment > 0),
+        (f"cache={data.cache}", bool(data.cache)),
+    ):
+        if used:
+            raise RequestError(
+                f"data.{setting} is for image files, and data.source={data.source} is in memory; leave it out"
+            )

@@ -22,20 +22,21 @@ def held_out_counts(
 
     A number holds out as many of every class, and fails where a class would have nothing left to train on. None holds
     out a share of each class (`CALIBRATION_SHARE`, `TEST_SHARE`), at least one example, but leaves two for training.
-    A source with a test split of its own gives none for test.
+    A source with a split of its own gives none for it.
     """
     total_C = source.train.class_counts(len(source.class_names))
     if not total_C.all():
         name = class_label(source, int((total_C == 0).argmax()))
         raise RequestError(f"class {name} has no training example in {source.name}; remove the class")
-    calibration_C = _held_out(total_C, total_C, calibration_per_class, CALIBRATION_SHARE, "calibration_per_class")
-    test_C = np.zeros_like(total_C)
+    calibration_C, test_C = np.zeros_like(total_C), np.zeros_like(total_C)
+    if source.calibration is None:
+        calibration_C = _held_out(total_C, total_C, calibration_per_class, CALIBRATION_SHARE, "calibration_per_class")
+    elif calibration_per_class is not None:
+        raise _unread("calibration", calibration_per_class, source)
     if source.test is None:
         test_C = _held_out(total_C, total_C - calibration_C, test_per_class, TEST_SHARE, "test_per_class")
     elif test_per_class is not None:
-        raise RequestError(
-            f"test_per_class={test_per_class}, but {source.name} has its own test split; leave test_per_class unset"
-        )
+        raise _unread("test", test_per_class, source)
     empty_C = total_C - calibration_C - test_C < 1
     if empty_C.any():
         label = int(empty_C.argmax())
@@ -44,6 +45,11 @@ def held_out_counts(
             f"calibration and {test_C[label]} for test leaves none to train on; hold out fewer"
         )
     return calibration_C, test_C
+
+
+def _unread(split: str, value: int, source: Source) -> RequestError:
+    setting = f"{split}_per_class"
+    return RequestError(f"{setting}={value}, but {source.name} has its own {split} split; leave {setting} unset")
 
 
 def class_label(source: Source, label: int) -> str:

@@ -1,24 +1,30 @@
-"""What a source of labelled images is, and the registry of the ones that can be asked for by name."""
+"""What a source of labelled examples is, and the registry of the ones that can be asked for by name."""
 
 # Shapes: N examples, H height, W width, C channels
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Generic
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import TypeVar
 
-from elfnet.errors import RequestError, WorkError
+from elfnet.data.examples import Digest, Examples, Ints
+from elfnet.errors import RequestError
 from elfnet.registry import Registry
+
+E = TypeVar("E", bound=Examples, default=Any)
 
 
 @dataclass(frozen=True, eq=False)
-class LabelledImages:
-    """Images and their labels, as bytes: normalising belongs to the batches."""
+class LabelledImages(Examples):
+    """Images in memory and their labels, as bytes: normalising belongs to the batches."""
 
     images_NHWC: NDArray[np.uint8]
-    labels_N: NDArray[np.int64]
+    labels_N: Ints
+    groups_N: Ints | None = None
 
     def __post_init__(self) -> None:
         if self.images_NHWC.ndim != 4 or self.images_NHWC.dtype != np.uint8:
@@ -32,58 +38,83 @@ class LabelledImages:
                 f"{len(self.images_NHWC)} images but {len(self.labels_N)} labels; give one label an image"
             )
 
-    def __len__(self) -> int:
-        return len(self.labels_N)
+    @property
+    def example_shape(self) -> tuple[int, int, int]:
+        height, width, channels = self.images_NHWC.shape[1:]
+        return height, width, channels
 
-    def take(self, indices: NDArray[np.int64]) -> "LabelledImages":
+    def take(self, indices: Ints) -> "LabelledImages":
         """The examples at `indices`, as a copy."""
-        return LabelledImages(self.images_NHWC[indices], self.labels_N[indices])
+        groups_N = None if self.groups_N is None else self.groups_N[indices]
+        return LabelledImages(self.images_NHWC[indices], self.labels_N[indices], groups_N)
 
-    def class_counts(self, classes: int) -> NDArray[np.int64]:
-        """Examples of each class, shape (classes,)."""
-        return np.bincount(self.labels_N, minlength=classes).astype(np.int64)
-
-    def check_labels(self, classes: int, *, where: str) -> None:
-        """Refuse a label outside 0..classes-1, naming the first one and its place."""
-        wrong_N = (self.labels_N < 0) | (self.labels_N >= classes)
-        if wrong_N.any():
-            position = int(wrong_N.argmax())
-            label = int(self.labels_N[position])
-            raise WorkError(
-                f"{where}: label {label} out of range 0..{classes - 1} at position {position}; "
-                "correct the labels or name every class"
-            )
+    def update_fingerprint(self, digest: Digest) -> None:
+        """Shape, labels and pixels."""
+        digest.update(repr(self.images_NHWC.shape).encode())
+        digest.update(np.ascontiguousarray(self.labels_N, dtype="<i8").data)
+        digest.update(np.ascontiguousarray(self.images_NHWC).data)
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class Source(Generic[E]):
     """A data set as published, before any split is made.
 
     Attributes:
         test: The data set's own test split; None if it has none and one must be cut from `train`.
         horizontal_flip: Whether a mirror image keeps its label (a cat does, a digit does not).
+        calibration: The same as `test` for the calibration split.
     """
 
     name: str
     class_names: tuple[str, ...]
-    train: LabelledImages
-    test: LabelledImages | None
+    train: E
+    test: E | None
     horizontal_flip: bool
+    calibration: E | None = None
 
     def __post_init__(self) -> None:
         if not self.class_names:
             raise RequestError(f"source {self.name!r} has no class; name at least one")
         self.train.check_labels(len(self.class_names), where=f"{self.name} train")
-        if self.test is not None:
-            self.test.check_labels(len(self.class_names), where=f"{self.name} test")
-            if self.test.images_NHWC.shape[1:] != self.train.images_NHWC.shape[1:]:
+        for split, examples in (("test", self.test), ("calibration", self.calibration)):
+            if examples is None:
+                continue
+            examples.check_labels(len(self.class_names), where=f"{self.name} {split}")
+            if examples.example_shape != self.train.example_shape:
                 raise RequestError(
-                    f"source {self.name!r} has training images of shape {self.train.images_NHWC.shape[1:]} and test "
-                    f"images of shape {self.test.images_NHWC.shape[1:]}; bring them to one shape"
+                    f"source {self.name!r} has training images of shape {self.train.example_shape} and {split} "
+                    f"images of shape {examples.example_shape}; bring them to one shape"
                 )
 
 
-SourceBuilder = Callable[[Path | None], Source]
+@dataclass(frozen=True, kw_only=True)
+class SourceRequest:
+    """Where a source's files are and how to read them; each source uses what concerns it.
+
+    Attributes:
+        directory: Searched first for the files of a published data set.
+        root: Folder of images, or what the paths in lists and tables are relative to.
+        train, calibration, test: A list, table, array file or folder for each split.
+        hub: Name of a data set on the hub.
+        path_column, label_column, group_column: Of tables; no group column if empty.
+        image_size: Side of the square that image files are brought to.
+        missing_files: Whether files that are not there are an error now ("stop") or skipped when they are read.
+    """
+
+    directory: Path | None = None
+    root: Path | None = None
+    train: Path | None = None
+    calibration: Path | None = None
+    test: Path | None = None
+    hub: str = ""
+    path_column: str = "path"
+    label_column: str = "label"
+    group_column: str = ""
+    image_size: int = 224
+    missing_files: str = "stop"
+
+
+SourceBuilder = Callable[[SourceRequest], Source]
 
 SOURCES: Registry[SourceBuilder] = Registry("data source")
-"""Builders by name. The argument is the directory the user named for data files, if any."""
+"""Builders by name."""

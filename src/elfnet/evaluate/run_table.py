@@ -5,8 +5,10 @@ import torch
 
 from elfnet.checkpoint.format import load_checkpoint, tensors_sha256
 from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.data.batches import EvaluationBatches, Normalisation
-from elfnet.data.from_recipe import augmentation, load_splits
+from elfnet.data.batches import Normalisation
+from elfnet.data.batches_from_recipe import evaluation_batches, normalisation_of, training_batches
+from elfnet.data.examples import Examples
+from elfnet.data.from_recipe import load_splits
 from elfnet.data.splits import Splits
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.exit_table import SPLITS, ExitTable
@@ -15,8 +17,7 @@ from elfnet.evaluate.run_network import logits_of
 from elfnet.models.cost import count_cost
 from elfnet.models.from_recipe import network_of, network_signature
 from elfnet.models.staged import StagedNetwork
-
-BATCH = 256
+from elfnet.recipe.schema import DataRecipe
 
 
 def evaluate_run(
@@ -45,7 +46,7 @@ def evaluate_run(
     file = run.table(split, checkpoint)
     if file.is_file() and not again and not fresh_statistics:
         kept = ExitTable.open(file)
-        if kept.checkpoint_sha256 == saved.sha256:
+        if kept.checkpoint_sha256 == saved.sha256 and kept.head_cost_E is not None:
             return kept
     network = network_of(recipe.model, classes=classes, image_channels=channels)
     network.load_state_dict(dict(saved.weights))
@@ -53,15 +54,25 @@ def evaluate_run(
     splits = load_splits(recipe.data)
     if splits.fingerprint != info["data"]["fingerprint"]:
         raise WorkError(f"the data is not what the run in {run.root} was trained on; restore it, or train again")
+    normalisation = Normalisation(tuple(info["data"]["mean"]), tuple(info["data"]["std"]))
     sha256 = saved.sha256
     if fresh_statistics:
-        pad, flip = augmentation(recipe.data, splits)
-        estimate_statistics(network, splits, flip=flip, pad=pad, batch_size=recipe.train.batch_size)
+        batches = training_batches(
+            recipe.data,
+            splits,
+            normalisation,
+            batch_size=recipe.train.batch_size,
+            seed=0,
+            device=torch.device(device),
+        )
+        estimate_statistics(network, batches)
         sha256 = tensors_sha256(network.state_dict())
     table = table_of(
         network,
         splits,
         split,
+        data=recipe.data,
+        normalisation=normalisation,
         checkpoint_sha256=sha256,
         confidence_scale=recipe.exits.infer_confidence_scale,
         many_above=recipe.data.many_above,
@@ -77,21 +88,26 @@ def table_of(
     splits: Splits,
     split: str,
     *,
+    data: DataRecipe,
     checkpoint_sha256: str,
+    normalisation: Normalisation | None = None,
     confidence_scale: float = 1.0,
     many_above: int = 100,
     few_below: int = 20,
 ) -> ExitTable:
     """Run a network over a split, without augmentation."""
-    images = {"train": splits.train, "calibration": splits.calibration, "test": splits.test}[split]
+    examples: Examples = {"train": splits.train, "calibration": splits.calibration, "test": splits.test}[split]
     device = next(network.parameters()).device
-    batches = EvaluationBatches(images, Normalisation.of(splits.train), batch_size=BATCH, device=device)
-    height, width, channels = images.images_NHWC.shape[1:]
+    normalisation = normalisation or normalisation_of(data, splits)
+    batches = evaluation_batches(data, examples, normalisation, device=device)
+    logits_NEC = logits_of(network, batches)
+    height, width, channels = examples.example_shape
     cost = count_cost(network, (channels, height, width))
     return ExitTable(
-        logits_NEC=logits_of(network, batches),
-        labels_N=images.labels_N,
+        logits_NEC=logits_NEC,
+        labels_N=examples.labels_N[batches.rows()],
         cost_E=np.array(cost.relative),
+        head_cost_E=np.array(cost.heads) / cost.plain,
         plain_multiply_adds=cost.plain,
         class_counts_C=splits.class_counts_C,
         class_names=splits.class_names,

@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 from torch.nn import functional
 
+from elfnet.models.architecture import Backbone
 from elfnet.models.batch_norm import BatchNorm2d
 
 GROUP_CHANNELS = (16, 32, 64)
@@ -53,8 +54,16 @@ def block_group(blocks: int, channels_in: int, channels_out: int) -> nn.Module:
     return nn.Sequential(first, *(BasicBlock(channels_out, channels_out, 1) for _ in range(blocks - 1)))
 
 
+def cifar_resnet(depth: int, image_channels: int) -> Backbone:
+    """The stem and three groups of (depth - 2) / 6 blocks."""
+    blocks = (depth - 2) // 6
+    first, *_ = GROUP_CHANNELS
+    groups = [block_group(blocks, c_in, c) for c_in, c in zip((first, *GROUP_CHANNELS), GROUP_CHANNELS, strict=False)]
+    return Backbone([stem(image_channels), *groups], [first, *GROUP_CHANNELS])
+
+
 def initialise_convolutions(network: nn.Module) -> None:
-    """He initialisation of every convolution, heads included."""
+    """He initialisation of every convolution, which keeps the size of features."""
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight)

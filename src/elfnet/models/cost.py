@@ -5,11 +5,12 @@ activations, pooling and additions do not. torch's own counter does the counting
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
+from elfnet.models.counting import counting
 from elfnet.models.evaluation_mode import evaluation_mode
 from elfnet.models.staged import StagedNetwork
 
@@ -37,9 +38,9 @@ class NetworkCost:
         return tuple(cost / self.plain for cost in self.to_exit)
 
 
-def _multiply_adds(module: nn.Module, features: torch.Tensor) -> tuple[int, torch.Tensor]:
-    with FlopCounterMode(display=False) as counter:
-        output: torch.Tensor = module(features)
+def _multiply_adds(module: nn.Module, features: Any) -> tuple[int, Any]:
+    with counting() as counter:
+        output = module(features)
     return counter.get_total_flops() // 2, output
 
 
@@ -49,7 +50,7 @@ def count_cost(network: StagedNetwork, image_shape: tuple[int, int, int]) -> Net
 
     One real image of zeros is run in evaluation mode, so batch norm learns nothing from it.
     """
-    features = torch.zeros(1, *image_shape, device=next(network.parameters()).device)
+    features: Any = torch.zeros(1, *image_shape, device=next(network.parameters()).device)
     stages, heads = [], []
     with evaluation_mode(network):
         for stage, head in network.pairs():

@@ -7,6 +7,8 @@ confidence and loss do not depend on the precision chosen for the backbone.
 
 # Shapes: B batch, F features, C classes
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -53,7 +55,9 @@ class Head(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Logits (B, C) of a feature map (B, F, H, W)."""
         features = self.trunk(features)
-        with torch.autocast(device_type=features.device.type, enabled=False):
+        # The meta device, on which costs can be counted without computing anything, knows no autocast.
+        device = "cpu" if features.is_meta else features.device.type
+        with torch.autocast(device_type=device, enabled=False):
             logits_BC: Tensor = self.classifier(features.float().mean(dim=(2, 3)))
         return logits_BC
 
@@ -63,18 +67,43 @@ def final_head(channels: int, classes: int, *, kind: str) -> Head:
     return Head(nn.Identity(), CLASSIFIERS[kind](channels, classes))
 
 
-def exit_head(channels: int, classes: int, *, kind: str, filters: int, stride: int) -> Head:
+def exit_head(
+    channels: int,
+    classes: int,
+    *,
+    kind: str,
+    filters: int,
+    stride: int,
+    trunk: Literal["conv", "separable", "none"] = "conv",
+) -> Head:
     """The paper's auxiliary exit: two 3x3 convolutions (batch norm and ReLU after each), pool, classifier.
+
+    Without a trunk it is the pool and the classifier, as where there is no picture to convolve.
 
     The paper does not give the stride. At stride 1 the first exit of ResNet-32 alone costs 0.69 of the plain network,
     so that hardly anything can be saved; stride 2 is our default.
     """
-    trunk = nn.Sequential(
-        nn.Conv2d(channels, filters, 3, stride=stride, padding=1, bias=False),
+    if trunk == "none":
+        return final_head(channels, classes, kind=kind)
+    convolution = _convolution if trunk == "conv" else _separable_convolution
+    layers = nn.Sequential(
+        *convolution(channels, filters, stride),
         BatchNorm2d(filters),
         nn.ReLU(inplace=True),
-        nn.Conv2d(filters, filters, 3, stride=stride, padding=1, bias=False),
+        *convolution(filters, filters, stride),
         BatchNorm2d(filters),
         nn.ReLU(inplace=True),
     )
-    return Head(trunk, CLASSIFIERS[kind](filters, classes))
+    return Head(layers, CLASSIFIERS[kind](filters, classes))
+
+
+def _convolution(channels: int, filters: int, stride: int) -> list[nn.Module]:
+    return [nn.Conv2d(channels, filters, 3, stride=stride, padding=1, bias=False)]
+
+
+def _separable_convolution(channels: int, filters: int, stride: int) -> list[nn.Module]:
+    """3x3 within each channel, then 1x1 across them. The two stand for one convolution, so nothing is between them."""
+    return [
+        nn.Conv2d(channels, channels, 3, stride=stride, padding=1, groups=channels, bias=False),
+        nn.Conv2d(channels, filters, 1, bias=False),
+    ]

@@ -18,7 +18,9 @@ from elfnet.errors import RequestError, WorkError
 from elfnet.recipe.schema import Recipe
 from elfnet.registry import unknown_name
 
-DEFAULT_RECIPE = "digits/elf-ce-drw"
+DEFAULT_METHOD = "elf-ce-drw"
+"""What a bare name of data means: `elfnet train folder` is folder/elf-ce-drw."""
+DEFAULT_RECIPE = f"digits/{DEFAULT_METHOD}"
 
 Layer = dict[str, dict[str, Any]]
 
@@ -76,10 +78,30 @@ def _layers(name: str, extended_by: tuple[str, ...] = ()) -> dict[str, Any]:
         base = str(Path(name).parent / base) if base.endswith(".toml") else base
         return _merged(_layers(base, (*extended_by, name)), own)
     data, _, method = name.partition("/")
+    method = method or DEFAULT_METHOD
     shipped_data, shipped_method = _shipped("data"), _shipped("method")
     if data not in shipped_data or method not in shipped_method:
-        raise unknown_name("recipe", name, recipe_names())
-    return _merged(tomllib.loads(shipped_data[data]), tomllib.loads(shipped_method[method]))
+        raise _unknown_recipe(name)
+    return _of_both(tomllib.loads(shipped_data[data]), tomllib.loads(shipped_method[method]))
+
+
+def _unknown_recipe(name: str) -> RequestError:
+    """The nearest recipe, and the two halves of a name: all pairs of them would fill the screen."""
+    nearest = str(unknown_name("recipe", name, recipe_names())).partition(" choose from")[0]
+    data, method = (", ".join(sorted(_shipped(kind))) for kind in ("data", "method"))
+    return RequestError(f"{nearest} choose from: DATA/METHOD, with DATA one of {data}, and METHOD one of {method}")
+
+
+def _of_both(data: dict[str, Any], method: dict[str, Any]) -> dict[str, Any]:
+    """The method over the data, but for one thing: whether weights are deferred is the method's, until when the data's.
+
+    The epoch belongs to the schedule that the data file writes down; a method without deferral does not read it.
+    """
+    start = data.get("train", {}).pop("drw_start", None)
+    both = _merged(data, method)
+    if start is not None and "drw_start" in method.get("train", {}):
+        both["train"]["drw_start"] = start
+    return both
 
 
 def _unknown_fields(name: str, settings: Mapping[str, Any]) -> None:

@@ -25,6 +25,16 @@ class DataRecipe(Section):
 
     source: str = Field(default="digits", description="data set: see 'elfnet data ls'")
     directory: str = Field(default="", description="where its files are; empty: $ELFNET_DATA, the cache, a download")
+    root: str = Field(default="", description="folder of class folders, or what the paths in lists are relative to")
+    train: str = Field(default="", description="list, table, arrays or folder of the training examples")
+    calibration: str = Field(default="", description="the same for calibration; empty: held out from training data")
+    test: str = Field(default="", description="the same for test; empty: held out from training data")
+    path_column: str = Field(default="path", description="tables: the column of paths")
+    label_column: str = Field(default="label", description="tables: the column of classes")
+    group_column: str = Field(
+        default="", description="tables: a column (patient, burst ...) whose groups are never split across splits"
+    )
+    hub: str = Field(default="", description="source=hub: name of the data set there (needs the package datasets)")
     profile: Literal["exponential", "pareto", "step", "counts", "none"] = Field(
         default="exponential", description="shape of the class counts; 'none' uses all that is there"
     )
@@ -38,17 +48,56 @@ class DataRecipe(Section):
     calibration_per_class: int = Field(
         default=200, ge=0, description="images a class held out for calibration; 0: a tenth of each class"
     )
-    test_per_class: PositiveInt = Field(
-        default=50, description="images a class held out for test, where the source has no test set"
+    test_per_class: int = Field(
+        default=50, ge=0, description="images a class held out for test, without a test set; 0: a fifth of each class"
     )
     subset_seed: Seed = Field(default=0, description="which images are held out and kept")
     class_order_seed: int = Field(default=-1, ge=-1, description="which class is how frequent; -1: in order of labels")
     many_above: PositiveInt = Field(default=100, description="classes with more training images than this are 'many'")
     few_below: PositiveInt = Field(default=20, description="classes with fewer training images than this are 'few'")
-    augment: Literal["crop-flip", "crop", "none"] = Field(
-        default="crop-flip", description="random crop, and flip where a mirror image keeps its label"
+    sampler: Literal["shuffle", "class-balanced", "square-root", "reversed"] = Field(
+        default="shuffle",
+        description="what an epoch shows: every image once, or as many drawn by class: all classes alike, by the root "
+        "of their counts, or rare ones most",
+    )
+    augment: Literal["crop-flip", "crop", "resized-crop-flip", "resized-crop", "none"] = Field(
+        default="crop-flip",
+        description="random crop (resized: of a part, image files only), and flip where a mirror image keeps its label",
     )
     pad: int = Field(default=4, ge=0, description="padding of the random crop, in pixels")
+    smallest_share: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.08, description="resized-crop: least share of the area"
+    )
+    colour_jitter: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.0, description="image files: largest change of brightness, contrast, saturation"
+    )
+    randaugment: int = Field(default=0, ge=0, description="image files: operations of RandAugment; 0: none")
+    randaugment_magnitude: Annotated[int, Field(ge=0, le=30)] = Field(
+        default=9, description="strength of these operations"
+    )
+    image_size: PositiveInt = Field(default=224, description="image files: side of the square they are brought to")
+    resize: int = Field(
+        default=0,
+        ge=0,
+        description="image files: shorter side before the middle is cropped; 0: 8/7 of image_size with resized-crop, "
+        "else image_size",
+    )
+    normalise: Literal["auto", "measured", "imagenet", "none"] = Field(
+        default="auto", description="mean and deviation; auto: measured in memory, ImageNet's for image files"
+    )
+    cache: str = Field(
+        default="", description="image files: directory of a packed cache, decoded once and memory-mapped; empty: none"
+    )
+    workers: int = Field(
+        default=-1, ge=-1, description="image files: processes that read; 0: none; -1: one a core, at most 8"
+    )
+    unreadable: Literal["stop", "skip"] = Field(
+        default="stop", description="an image that cannot be read: stop with its path, or skip, count and log it"
+    )
+    most_megapixels: Annotated[float, Field(gt=0, le=178)] = Field(
+        default=80.0, description="larger images are refused before they are decoded"
+    )
+    most_megabytes: PositiveFloat = Field(default=64.0, description="the same for files")
 
     @model_validator(mode="after")
     def _consistent(self) -> "DataRecipe":
@@ -56,18 +105,36 @@ class DataRecipe(Section):
             raise ValueError("profile=counts needs data.counts, for example 500,100,20")
         if self.few_below > self.many_above + 1:
             raise ValueError(f"few_below={self.few_below} overlaps many_above={self.many_above}; lower it")
+        if 0 < self.resize < self.image_size:
+            raise ValueError(f"resize={self.resize} is below image_size={self.image_size}; raise it, or set it to 0")
         return self
 
 
 class ModelRecipe(Section):
     """Which network."""
 
-    backbone: str = Field(default="resnet32", description="resnet8, 14, 20, 32, 44 or 56")
+    backbone: str = Field(
+        default="resnet32",
+        description="for small images resnet8, 14, 20, 32, 44 or 56; for large ones resnet10, 18, 34, 50, 101 or 152, "
+        "resnext50_32x4d, densenet121, 169 or 201",
+    )
+    weights: str = Field(
+        default="",
+        description="file of weights that the backbone starts from: safetensors, a torch file, or a run's checkpoint",
+    )
     exits: bool = Field(default=True, description="with the paper's exits; false: the plain backbone")
     head: Literal["linear", "cosine"] = Field(
         default="linear", description="classifier of all exits; LDAM needs cosine"
     )
-    head_filters: PositiveInt = Field(default=64, description="filters of the two convolutions of an early exit")
+    exit_head: Literal["auto", "conv", "separable", "none"] = Field(
+        default="auto",
+        description="convolutions of an early exit; auto: depthwise-separable where the backbone is an ImageNet ResNet",
+    )
+    head_filters: int = Field(
+        default=0,
+        ge=0,
+        description="their filters; 0: 64 behind a CIFAR ResNet, behind others as many as there are channels",
+    )
     head_stride: Literal[1, 2] = Field(default=2, description="stride of both convolutions of an early exit")
 
 
@@ -111,8 +178,14 @@ class TrainRecipe(Section):
 
     epochs: PositiveInt = Field(default=200, description="length of the run; the schedule below is scaled to it")
     schedule_epochs: PositiveInt = Field(default=200, description="length that the schedule below is written for")
-    batch_size: PositiveInt = Field(default=128, description="images a step")
+    batch_size: PositiveInt = Field(default=128, description="images a step, of all devices together")
+    accumulate: PositiveInt = Field(
+        default=1, description="parts that a batch is run in, one after the other, to save memory; the step is the same"
+    )
     lr: PositiveFloat = Field(default=0.1, description="learning rate after warm-up")
+    backbone_lr_factor: NonNegative = Field(
+        default=1.0, description="the backbone learns at this times the rate of the heads; 0 freezes it"
+    )
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.9, description="momentum of SGD (no Nesterov)")
     weight_decay: NonNegative = Field(default=2e-4, description="weight decay, on every parameter")
     warmup_epochs: NonNegative = Field(default=5.0, description="linear warm-up")
@@ -127,6 +200,9 @@ class TrainRecipe(Section):
     channels_last: Switch = Field(default="auto", description="memory layout of images and features")
     device: str = Field(default="auto", description="auto, cpu, cuda, mps")
     threads: int = Field(default=0, ge=0, description="CPU threads; 0: torch's choice")
+    sync_batch_norm: bool = Field(
+        default=False, description="batch norm over all devices' parts of a batch (GPUs); false: over each part"
+    )
     evaluate_every: PositiveInt = Field(default=1, description="epochs between looks at the calibration split")
 
 
@@ -152,8 +228,20 @@ class Recipe(Section):
     def _consistent(self) -> "Recipe":
         if self.criterion.loss == "ldam" and self.model.head != "cosine":
             raise ValueError("criterion.loss=ldam needs cosines: set model.head=cosine")
+        if self.train.backbone_lr_factor == 0 and not self.model.weights:
+            raise ValueError(
+                "train.backbone_lr_factor=0 freezes a backbone that has learnt nothing; set model.weights, "
+                "or another factor"
+            )
         if self.exits.left == "drop" and not self.model.exits:
             raise ValueError("exits.left=drop needs a network with exits: set model.exits=true or exits.left=mask")
+        if self.train.batch_size % self.train.accumulate:
+            raise ValueError(
+                f"train.accumulate={self.train.accumulate} does not divide train.batch_size={self.train.batch_size}"
+                "; use one that does"
+            )
+        if self.train.sync_batch_norm and self.exits.left == "drop":
+            raise ValueError("train.sync_batch_norm=true needs every device to run every stage: set exits.left=mask")
         if self.criterion.reweight != "none" and self.train.drw_start >= self.train.schedule_epochs:
             raise ValueError(
                 f"train.drw_start={self.train.drw_start} is never reached in "

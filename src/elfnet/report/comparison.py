@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 from elfnet.errors import RequestError
 from elfnet.evaluate.bootstrap import Comparison, Difference, paired_bootstrap
-from elfnet.evaluate.derived import Derived, derive
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.replay import Replay, replay
+from elfnet.evaluate.replay import Replay
 from elfnet.report.run_record import RunRecord
 
 SEED = 0
@@ -57,10 +56,7 @@ def tail_effect(record: RunRecord, point: str) -> PointEffect | None:
         return None
     difference = None
     if record.table is not None:
-        derived = _derived(record, record.table)
-        comparison = _bootstrap(
-            (record.table, _replay(record, derived, "full")), (record.table, _replay(record, derived, point))
-        )
+        comparison = _bootstrap((record.table, record.replayed("full")), (record.table, record.replayed(point)))
         difference = comparison.differences[group]
     return PointEffect(group, full, early, difference)
 
@@ -76,10 +72,7 @@ def compare_at_full_depth(first: RunRecord, second: RunRecord) -> Comparison:
         raise RequestError(f"{without.name} has no exit table of the {without.results.split} split")
     if not _same_test_examples(first, second):
         raise RequestError("the test examples are not known to be the same (another data set, or held out differently)")
-    return _bootstrap(
-        (first.table, _replay(first, _derived(first, first.table), "full")),
-        (second.table, _replay(second, _derived(second, second.table), "full")),
-    )
+    return _bootstrap((first.table, first.replayed("full")), (second.table, second.replayed("full")))
 
 
 def _same_test_examples(first: RunRecord, second: RunRecord) -> bool:
@@ -100,14 +93,6 @@ def _same_test_examples(first: RunRecord, second: RunRecord) -> bool:
     ]
     held_out = [(recipe.subset_seed, recipe.calibration_per_class, recipe.test_per_class) for recipe in recipes]
     return held_out[0] == held_out[1] if any(cut) else True
-
-
-def _derived(record: RunRecord, table: ExitTable) -> Derived:
-    return derive(table, record.family.confidence_scale)
-
-
-def _replay(record: RunRecord, derived: Derived, point: str) -> Replay:
-    return replay(derived, record.family.point(point).policy)
 
 
 def _bootstrap(first: tuple[ExitTable, Replay], second: tuple[ExitTable, Replay]) -> Comparison:

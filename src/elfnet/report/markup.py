@@ -9,7 +9,7 @@ import re
 
 # Characters that HTML and SVG do not admit, or that would reorder the text around them.
 _NOT_TEXT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufffe\uffff]|[\ud800-\udfff]")
-_VOID = {"meta", "link", "br", "hr", "col"}
+_VOID = {"meta", "link", "br", "hr", "col", "input"}
 
 
 class Markup(str):

@@ -9,6 +9,13 @@ def percent(fraction: float | None) -> str:
     return DASH if fraction is None else f"{100 * fraction:.1f}"
 
 
+def small_percent(fraction: float) -> str:
+    """0.34 -> "34", 0.0064 -> "0.64"; what is hardly anything is said to be."""
+    if 0 < fraction < 1e-4:
+        return "< 0.01"
+    return f"{100 * fraction:.0f}" if fraction >= 0.1 else f"{100 * fraction:.2g}"
+
+
 def cost(relative: float | None) -> str:
     """A cost relative to the plain backbone."""
     return DASH if relative is None else f"{relative:.3f}"

@@ -8,7 +8,9 @@ from importlib import resources
 from elfnet.report.markup import Markup, element, joined, trusted
 from elfnet.report.run_record import RunRecord
 from elfnet.report.sections.classes import classes
+from elfnet.report.sections.dial import dial
 from elfnet.report.sections.exits import exits
+from elfnet.report.sections.images import images
 from elfnet.report.sections.operating_points import operating_points
 from elfnet.report.sections.overview import overview
 from elfnet.report.sections.provenance import provenance
@@ -17,19 +19,25 @@ from elfnet.report.sections.trade_off import trade_off
 from elfnet.report.sections.training import training
 from elfnet.version import __version__
 
+# Each in a block of its own, so that their constants do not meet.
+SCRIPTS = ("sort_tables.js", "dial.js", "print_details.js")
 
-def page(records: Sequence[RunRecord]) -> str:
-    """One self-contained HTML document."""
+
+def page(records: Sequence[RunRecord], *, with_images: bool = True) -> str:
+    """One self-contained HTML document; `with_images` shows images of the test split."""
     several = len(records) > 1
     title = f"{len(records)} runs compared" if several else f"{records[0].name}: {records[0].method}"
     body = element(
         "main",
         _header(records, title),
         several_runs(records) if several else "",
-        *(_run(record, position, several) for position, record in enumerate(records, start=1)),
+        *(
+            _run(record, position, several=several, with_images=with_images)
+            for position, record in enumerate(records, start=1)
+        ),
         element("footer", f"Written by elfnet {__version__} from the files of the run directory."),
     )
-    script = _resource("sort_tables.js")
+    script = "".join(_resource(name) for name in SCRIPTS)
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -58,15 +66,17 @@ def _header(records: Sequence[RunRecord], title: str) -> Markup:
     )
 
 
-def _run(record: RunRecord, position: int, several: bool) -> Markup:
+def _run(record: RunRecord, position: int, *, several: bool, with_images: bool) -> Markup:
     key = f"run-{position}"
     heading = element("h2", f"{record.name}: {record.method}") if several else Markup("")
     parts = joined(
         overview(record),
+        dial([record], key),
         operating_points(record),
         trade_off(record, key),
         exits(record, key),
         classes(record, key),
+        images(record, key) if with_images else "",
         training(record, key),
         provenance(record),
     )

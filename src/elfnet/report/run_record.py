@@ -4,19 +4,20 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.calibrate.family import Family
+from elfnet.calibrate.family import MULTIPLY_ADDS, Family
 from elfnet.checkpoint.run_directory import RunDirectory, open_run
 from elfnet.data.groups import GROUP_NAMES, FrequencyGroups
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.accuracy import Metrics
 from elfnet.evaluate.exit_table import ExitTable
+from elfnet.evaluate.replay import Replay, replay
 from elfnet.recipe.schema import Recipe
 from elfnet.report.epoch_log import EpochRecord, read_epochs
 from elfnet.report.method_name import method_name
@@ -28,15 +29,17 @@ class RunRecord:
     """One finished run.
 
     Attributes:
+        directory: where it was read from.
         name: what the page calls it; the directory's name.
         info: run.json.
         epochs: log.jsonl.
         family: the operating points, fitted on the calibration split.
         results: what they gave on the test split.
-        table: the test split's exit table; None where the file is gone, and with it the comparisons.
+        table: the test split's exit table; None where the file is gone, and with it all that needs single examples.
         class_names, class_counts_C: of the training split.
     """
 
+    directory: RunDirectory
     name: str
     recipe: Recipe
     info: dict[str, Any]
@@ -46,10 +49,11 @@ class RunRecord:
     table: ExitTable | None
     class_names: tuple[str, ...]
     class_counts_C: NDArray[np.int64]
+    _replays: dict[str, Replay] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def exits(self) -> int:
-        return len(self.family.confidence_scale)
+        return self.family.points[0].policy.exits
 
     @property
     def plain(self) -> bool:
@@ -83,6 +87,24 @@ class RunRecord:
     def at(self, point: str) -> Metrics:
         return self.results.points[point]
 
+    def replayed(self, point: str) -> Replay:
+        """What an operating point did with every example of the table; computed once."""
+        assert self.table is not None, "a replay needs the exit table"
+        if point not in self._replays:
+            self._replays[point] = replay(self.table, self.family.point(point).policy)
+        return self._replays[point]
+
+    @property
+    def short_cost_unit(self) -> str:
+        """The unit of cost without how it was measured, for axes."""
+        return self.results.cost_unit.partition(" (")[0]
+
+    @property
+    def no_table(self) -> str:
+        """Why there is nothing about single examples, with the way out: a sentence without its full stop."""
+        root = self.directory.root
+        return f"{self.name} has no exit table of the {self.results.split} split; run 'elfnet evaluate {root}' first"
+
     def point_label(self, name: str) -> str:
         """A point with the candidate it was chosen from: "economic (s=0.8)"."""
         same_as = self.family.point(name).same_as
@@ -108,13 +130,14 @@ def read_run(run: RunDirectory | str | Path, name: str | None = None) -> RunReco
     info = directory.info()
     class_names, class_counts_C = _classes(directory, info, results)
     return RunRecord(
+        directory=directory,
         name=name or directory.root.resolve().name,
         recipe=directory.recipe(),
         info=info,
         epochs=read_epochs(directory),
         family=family,
         results=results,
-        table=_table(directory, results),
+        table=_table(directory, family, results),
         class_names=class_names,
         class_counts_C=class_counts_C,
     )
@@ -163,10 +186,13 @@ def _classes(
     return names, counts_C
 
 
-def _table(directory: RunDirectory, results: StoredResults) -> ExitTable | None:
+def _table(directory: RunDirectory, family: Family, results: StoredResults) -> ExitTable | None:
     file = directory.table(results.split)
     if not file.is_file():
         return None
     table = ExitTable.open(file)
     table.require_checkpoint(results.checkpoint_sha256)
-    return table
+    if family.cost_unit == MULTIPLY_ADDS:
+        return table
+    # The table counts multiply-adds; the points were fitted and measured in another unit.
+    return replace(table, cost_E=np.array(family.cost), head_cost_E=np.array(family.head_cost))

@@ -1,5 +1,6 @@
 """A run in words: what was trained, what it reaches at which cost, and what that does to rare classes."""
 
+from elfnet.calibrate.family import MULTIPLY_ADDS
 from elfnet.data.groups import GROUP_NAMES
 from elfnet.report import number_text as say
 from elfnet.report.comparison import PointEffect, tail_effect
@@ -50,9 +51,10 @@ def _accuracy(record: RunRecord) -> str:
     if record.plain:
         return f"{start}, at a cost of {say.cost(full.mean_cost)}: {plain_cost} multiply-adds an image."
     heads = ": the heads of all exits count too" if full.mean_cost > 1 else ""
-    sentences = [
-        f"{start} and costs {say.cost(full.mean_cost)} times the plain backbone's {plain_cost} multiply-adds{heads}."
-    ]
+    what = f"times the plain backbone's {plain_cost} multiply-adds"
+    if record.results.cost_unit != MULTIPLY_ADDS:
+        what = f"in {record.results.cost_unit}"
+    sentences = [f"{start} and costs {say.cost(full.mean_cost)} {what}{heads}."]
     for chosen, names in _chosen(record).items():
         point = record.at(chosen)
         who = f"The {names[0]} point" if len(names) == 1 else f"The {' and the '.join(names)} point alike"
@@ -61,10 +63,17 @@ def _accuracy(record: RunRecord) -> str:
             continue
         sentences.append(
             f"{who} ({chosen}) is right on {say.percent(point.accuracy)} % and "
-            f"costs {say.cost(point.mean_cost)} on average, {say.versus(point.mean_cost, 'the plain backbone')} and "
-            f"{say.versus(point.mean_cost / full.mean_cost, 'full depth')}; {say.cost(point.worst_cost)} at worst."
+            f"costs {say.cost(point.mean_cost)} on average, {_versus(point.mean_cost, full.mean_cost)}; "
+            f"{say.cost(point.worst_cost)} at worst."
         )
     return " ".join(sentences)
+
+
+def _versus(cost: float, full: float) -> str:
+    """Full depth runs no early head, so that it mostly costs what the plain backbone does."""
+    if say.cost(full) == say.cost(1.0):
+        return say.versus(cost, "full depth")
+    return f"{say.versus(cost, 'the plain backbone')} and {say.versus(cost / full, 'full depth')}"
 
 
 def _chosen(record: RunRecord) -> dict[str, list[str]]:

@@ -86,6 +86,8 @@ def _referenced(root: ElementTree.Element) -> set[str]:
 def _rewritten(name: str, key: str, value: str) -> str:
     if key == "id":
         return f"{name}-{value}"
+    if key == "href" and value.startswith("data:"):
+        return "".join(value.split())
     if key == "href":
         return f"#{name}-{value.removeprefix('#')}"
     if key in _GEOMETRY:

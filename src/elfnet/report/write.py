@@ -10,12 +10,15 @@ from elfnet.report.page import page
 from elfnet.report.run_record import read_runs
 
 
-def write_report(runs: Sequence[RunDirectory | str | Path], out: Path | None = None) -> Path:
+def write_report(
+    runs: Sequence[RunDirectory | str | Path], out: str | Path | None = None, *, with_images: bool = True
+) -> Path:
     """One self-contained HTML file about finished runs, from their files only; the same files give the same bytes.
 
     Args:
         runs: run directories that have been calibrated; the others are compared with the first.
         out: the file to write; report.html in the first run's directory by default.
+        with_images: show images of the test split by the exit they take, where the data is on this machine.
 
     Example:
         >>> write_report(["runs/first"])  # doctest: +SKIP
@@ -29,5 +32,5 @@ def write_report(runs: Sequence[RunDirectory | str | Path], out: Path | None = N
         raise WorkError(
             f"cannot write the report to {file}: it is a directory; name a file, such as {file}/report.html"
         )
-    atomic.write_text(file, page(records))
+    atomic.write_text(file, page(records, with_images=with_images))
     return file

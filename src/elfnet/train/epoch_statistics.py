@@ -6,7 +6,7 @@ property), and how much of the loss comes from hard examples of frequent classes
 
 # Shapes: E exits, B batch, C classes, S steps of an epoch
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -44,18 +44,30 @@ class EpochStatistics:
 
     Args:
         scale: the loss's own scale of logits (30 for LDAM), for the probability of the true class.
+        summed: sums a tensor over all processes that train together, in place.
     """
 
-    def __init__(self, *, steps: int, exits: int, is_head_C: Tensor, scale: float, device: torch.device) -> None:
+    def __init__(
+        self,
+        *,
+        steps: int,
+        exits: int,
+        is_head_C: Tensor,
+        scale: float,
+        device: torch.device,
+        summed: Callable[[Tensor], Tensor] = lambda tensor: tensor,
+    ) -> None:
         # Sums over tens of thousands of examples want float64, which Apple's GPUs do not have.
         dtype = torch.float32 if device.type == "mps" else torch.float64
 
         def zeros(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
 
-        self._count_E, self._loss_E = zeros(exits), zeros(exits)
-        self._weighted, self._weight = zeros(), zeros()
-        self._low_head, self._high_tail = zeros(), zeros()
+        # One tensor for all sums, so that processes exchange them at once; the names are views of it.
+        self._sums = zeros(2 * exits + 4)
+        self._count_E, self._loss_E = self._sums[:exits], self._sums[exits : 2 * exits]
+        self._weighted, self._weight, self._low_head, self._high_tail = self._sums[2 * exits :]
+        self._summed = summed
         self._loss_SE = zeros(steps, exits)
         self._is_head_C = is_head_C.to(device)
         self._scale = scale
@@ -63,8 +75,17 @@ class EpochStatistics:
         self._done = 0
 
     @torch.no_grad()
-    def add(self, logits_EBC: Tensor, target_B: Tensor, visited_EB: Tensor, loss_EB: Tensor, weight_B: Tensor) -> None:
-        """One step."""
+    def add(
+        self,
+        logits_EBC: Tensor,
+        target_B: Tensor,
+        visited_EB: Tensor,
+        loss_EB: Tensor,
+        weight_B: Tensor,
+        *,
+        ends_step: bool = True,
+    ) -> None:
+        """One step, or one part of it if more of it follows."""
         exit_B = exit_taken(visited_EB)
         loss_B = loss_EB.sum(dim=0).to(self._loss_E.dtype)
         self._count_E.index_add_(0, exit_B, torch.ones_like(loss_B))
@@ -77,12 +98,15 @@ class EpochStatistics:
         is_head_B = self._is_head_C[target_B]
         self._low_head += (weighted_B * (is_head_B & (confidence_B <= LOW_CONFIDENCE))).sum()
         self._high_tail += (weighted_B * (~is_head_B & (confidence_B >= HIGH_CONFIDENCE))).sum()
-        self._loss_SE[self._done] = loss_EB.mean(dim=1)
-        self._done += 1
+        self._loss_SE[self._done] += loss_EB.sum(dim=1)
+        self._done += ends_step
 
     def first_not_finite(self) -> tuple[int, int] | None:
-        """(step, exit) of the first loss not finite among the steps since the last look. Waits for the device."""
-        bad_SE = ~self._loss_SE[self._checked : self._done].isfinite()
+        """(step, exit) of the first loss not finite among the steps since the last look. Waits for the device.
+
+        The same in every process, so that none goes on alone.
+        """
+        bad_SE = ~self._summed(self._loss_SE[self._checked : self._done].clone()).isfinite()
         if not bool(bad_SE.any()):
             self._checked = self._done
             return None
@@ -90,16 +114,18 @@ class EpochStatistics:
         return self._checked + step, k
 
     def record(self) -> dict[str, Any]:
-        """Plain numbers for the log."""
-        count_E, loss_E = self._count_E.tolist(), self._loss_E.tolist()
+        """Plain numbers for the log, of all processes together."""
+        exits = len(self._count_E)
+        sums = self._summed(self._sums.clone()).tolist()
+        count_E, loss_E = sums[:exits], sums[exits : 2 * exits]
+        weighted, weight, low_head, high_tail = sums[2 * exits :]
         total = max(sum(count_E), 1)
-        weighted = float(self._weighted)
         average = [loss / n if n else None for loss, n in zip(loss_E, count_E, strict=True)]
         return {
-            "loss": weighted / float(self._weight),
+            "loss": weighted / weight,
             "exit_share": [n / total for n in count_E],
             "loss_by_exit": average,
             "increasing_loss": increasing_loss(average),
-            "low_confidence_head_loss_share": float(self._low_head) / weighted if weighted else None,
-            "high_confidence_tail_loss_share": float(self._high_tail) / weighted if weighted else None,
+            "low_confidence_head_loss_share": low_head / weighted if weighted else None,
+            "high_confidence_tail_loss_share": high_tail / weighted if weighted else None,
         }

@@ -59,7 +59,11 @@ class ExitingForward(nn.Module):
             self._run_part = torch.compile(_part_of_batch)
 
     def forward(self, images: Tensor, target_B: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (E, B, C), zero where not visited in `drop`; and visited (E, B)."""
+        """Logits (E, B, C), zero where not visited in `drop`; and visited (E, B). A batch may be empty: of several
+        processes one may get nothing of the last batch.
+        """
+        if len(images) == 0:
+            return self._empty(target_B)
         if self.rule is not None and self.left == "drop":
             return self._drop(images, target_B, self.rule)
         full = self._compiled_batch in (None, len(images))
@@ -104,14 +108,17 @@ class ExitingForward(nn.Module):
             result = self._run_part(module, features)
         return result
 
+    def _empty(self, target_B: Tensor) -> tuple[Tensor, Tensor]:
+        """Nobody came: no layer runs (batch norm could not), and every parameter gets a gradient of zero."""
+        zero = _zero([self.network])
+        logits_EBC = zero.new_zeros(self.network.exits, 0, self.network.classes) + zero
+        return logits_EBC, target_B.new_zeros(self.network.exits, 0, dtype=torch.bool)
+
     def _nobody_stays(self, logits_E: list[Tensor], visited_E: list[Tensor], *, after: int) -> None:
         """Fill in the exits nobody reached. Their parameters get a gradient of zero, as in `mask`: without one the
         optimiser would skip them, and distributed training would wait for them for ever.
         """
-        unreached = [*self.network.stages[after + 1 :], *self.network.heads[after + 1 :]]
-        zero = sum(
-            (p.flatten()[:1].sum() * 0 for m in unreached for p in m.parameters()), start=logits_E[0].new_zeros(())
-        )
+        zero = _zero([*self.network.stages[after + 1 :], *self.network.heads[after + 1 :]]).to(logits_E[0].dtype)
         for _ in range(after + 1, self.network.exits):
             logits_E.append(torch.zeros_like(logits_E[0]) + zero)
             visited_E.append(torch.zeros_like(visited_E[0]))
@@ -126,6 +133,12 @@ def _full_batch(module: nn.Module, features: Tensor) -> Tensor:
 def _part_of_batch(module: nn.Module, features: Tensor) -> Tensor:
     result: Tensor = module(features)
     return result
+
+
+def _zero(modules: list[nn.Module]) -> Tensor:
+    """Zero, with a gradient of zero for every parameter."""
+    parameters = [p for module in modules for p in module.parameters()]
+    return sum((p.flatten()[:1].sum() * 0 for p in parameters), start=parameters[0].new_zeros(()))
 
 
 def _rows(features: Tensor, index: Tensor) -> Tensor:

@@ -5,12 +5,14 @@ The choices are made once, when a run starts, and kept in run.json: a resumed ru
 
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from elfnet.errors import RequestError
+from elfnet.recipe.schema import TrainRecipe
 
 # Multiply-adds (forward, all epochs) from which compiling pays. Compiling ResNet-32 takes half a minute to a minute of
 # two CPU cores and then saves a fifth to a quarter of a step; a GPU does some hundred times the work in that time.
@@ -54,6 +56,29 @@ def bfloat16_is_native(device: str) -> bool:
     return False
 
 
+def device_and_precision(train: TrainRecipe, kept: Mapping[str, Any] | None) -> tuple[str, str]:
+    """What a run computes on and in: as it began, or as the recipe asks; known before any data is read."""
+    if kept is not None:
+        device, precision = str(kept["device"]), str(kept["precision"])
+    else:
+        device = choose_device(train.device)
+        precision = _settled_precision(train.precision, device)
+    if train.sync_batch_norm and device != "cuda":
+        raise RequestError(f"train.sync_batch_norm=true needs GPUs, and this run is on {device}; set it to false")
+    return device, precision
+
+
+def fabric_precision(precision: str) -> Literal["bf16-mixed", "32-true"]:
+    """Lightning Fabric's name."""
+    return "bf16-mixed" if precision == "bfloat16" else "32-true"
+
+
+def _settled_precision(precision: str, device: str) -> str:
+    if precision != "auto":
+        return precision
+    return "bfloat16" if bfloat16_is_native(device) else "float32"
+
+
 def _can_compile(device: str) -> bool:
     """Inductor needs a C++ compiler on the CPU and triton on a GPU."""
     if device == "cpu":
@@ -83,12 +108,10 @@ def choose_machine(
             (1.15 times the time of a step on a CPU), so `auto` does not compile then.
     """
     device = choose_device(device)
-    if precision == "auto":
-        precision = "bfloat16" if bfloat16_is_native(device) else "float32"
     pays = not batch_shrinks and _can_compile(device) and work >= COMPILE_PAYS_FROM.get(device, float("inf"))
     return Machine(
         device=device,
-        precision=precision,
+        precision=_settled_precision(precision, device),
         compile=pays if compile == "auto" else compile == "on",
         channels_last=device != "mps" if channels_last == "auto" else channels_last == "on",
         threads=threads or torch.get_num_threads(),

@@ -73,7 +73,7 @@ def run_info(recipe: Recipe, splits: Splits, normalisation: Normalisation, cost:
             "train": images,
             "calibration": len(splits.calibration),
             "test": len(splits.test),
-            "image_shape": list(splits.train.images_NHWC.shape[1:]),
+            "image_shape": list(splits.train.example_shape),
             "mean": list(normalisation.mean_K),
             "std": list(normalisation.std_K),
         },

@@ -2,10 +2,14 @@
 
 from typing import Any
 
+from lightning_fabric import Fabric
+
 from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.data.splits import Splits
 from elfnet.errors import RequestError, WorkError
+from elfnet.models.from_recipe import settled
 from elfnet.recipe.schema import Recipe
+from elfnet.train.machine import Machine, fabric_precision
 
 
 def check_directory(run: RunDirectory, recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
@@ -24,7 +28,10 @@ def check_directory(run: RunDirectory, recipe: Recipe, *, resume: bool, overwrit
 
 
 def _require_same_recipe(run: RunDirectory, recipe: Recipe) -> None:
-    there, asked = run.recipe().model_dump(), recipe.model_dump()
+    # What a recipe leaves to the backbone may be written out in the other: the same run in other words.
+    there, asked = (
+        content.model_copy(update={"model": settled(content.model)}).model_dump() for content in (run.recipe(), recipe)
+    )
     for section, fields in asked.items():
         for name, value in fields.items():
             if there[section][name] != value:
@@ -38,4 +45,14 @@ def require_same_data(run: RunDirectory, info: dict[str, Any], splits: Splits) -
     if info["data"]["fingerprint"] != splits.fingerprint:
         raise WorkError(
             f"the data is not what the run in {run.root} began with; restore it, or start another with --out"
+        )
+
+
+def require_same_precision(machine: Machine, fabric: Fabric) -> None:
+    """`auto` may mean another precision on another node."""
+    here = fabric.strategy.precision.precision
+    if here != fabric_precision(machine.precision):
+        raise RequestError(
+            f"the first process computes in {machine.precision}, and process {fabric.global_rank} would in {here}; "
+            "set train.precision=float32"
         )

@@ -1,8 +1,9 @@
 """The loop: steps, epochs, nothing else. What is in it is handed in, what comes out is a record an epoch."""
 
-# Shapes: E exits, B batch, C classes
+# Shapes: E exits, B batch (this process's share), b a part of it, C classes
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -13,10 +14,13 @@ from elfnet.criterion.base_loss import BaseLoss
 from elfnet.criterion.deferred import weights_in_force
 from elfnet.criterion.exit_loss import loss_at_exits
 from elfnet.criterion.reduction import weighted_batch_mean
-from elfnet.data.batches import TrainingBatches
+from elfnet.data.batches import TrainingFeed
 from elfnet.errors import WorkError
+from elfnet.models.frozen import training_mode
 from elfnet.train.epoch_statistics import EpochStatistics
 from elfnet.train.exiting_forward import ExitingForward
+from elfnet.train.optimiser import set_learning_rate
+from elfnet.train.processes import Processes
 from elfnet.train.schedule import Schedule
 
 # Looking at the loss makes the host wait for the device, so it is done only this often.
@@ -31,8 +35,13 @@ class DivergedError(WorkError):
 class Trainer:
     """Runs epochs.
 
+    Several processes compute the step that one would with the whole batch: each sums w L over its share and divides by
+    the sum of w of all, and their gradients are added.
+
     Args:
+        fabric: launched; `batches` give this process's share.
         class_weights_C: the weights that apply from `schedule.drw_start` on.
+        accumulate: parts that a batch is run in, one after the other.
         reweight: their name, for the log.
         on_step: called after every step with (step, steps in the epoch).
     """
@@ -47,30 +56,33 @@ class Trainer:
         class_weights_C: Tensor,
         reweight: str,
         schedule: Schedule,
-        batches: TrainingBatches,
+        batches: TrainingFeed,
         is_head_C: Tensor,
         seed: int,
+        accumulate: int = 1,
         on_step: Callable[[int, int], None] | None = None,
     ) -> None:
-        self._fabric = fabric
+        self._fabric, self._processes = fabric, Processes(fabric)
         self._network = forward.network
         self._forward, self._optimiser = fabric.setup(forward, optimiser)
         self._loss = loss.to(fabric.device)
         self._weights_C = {
-            reweight: class_weights_C.to(fabric.device, torch.float32),
-            "none": torch.ones(len(class_weights_C), device=fabric.device),
+            reweight: class_weights_C.to(fabric.device),
+            "none": torch.ones_like(class_weights_C, device=fabric.device),
         }
         self._reweight = reweight
         self._schedule = schedule
         self._batches = batches
         self._is_head_C = is_head_C
         self._seed = seed
+        self._accumulate = accumulate
         self._on_step = on_step or (lambda *_: None)
 
     def run_epoch(self, epoch: int) -> dict[str, Any]:
         """Train one epoch; a pure function of the state before it, the seed and the epoch."""
         # Whatever draws from torch's own generator (dropout, say) starts each epoch from the same place on resume.
-        torch.manual_seed(self._seed * 1_000_003 + epoch)
+        # Processes draw different numbers, since their examples differ.
+        torch.manual_seed(self._seed * 1_000_003 + epoch + (self._processes.rank << 53))
         weighting = weights_in_force(epoch, reweight=self._reweight, start=self._schedule.drw_start)
         weights_C = self._weights_C[weighting]
         steps = len(self._batches)
@@ -80,8 +92,9 @@ class Trainer:
             is_head_C=self._is_head_C,
             scale=self._loss.scale,
             device=self._fabric.device,
+            summed=self._processes.summed,
         )
-        self._forward.train()
+        training_mode(self._network, self._forward)
         rate = 0.0
         for step, (images, target_B) in enumerate(self._batches.epoch(epoch)):
             rate = self._schedule.learning_rate(epoch, step, steps)
@@ -97,14 +110,32 @@ class Trainer:
     def _step(
         self, images: Tensor, target_B: Tensor, weight_B: Tensor, rate: float, statistics: EpochStatistics
     ) -> None:
-        for group in self._optimiser.param_groups:
-            group["lr"] = rate
+        set_learning_rate(self._optimiser, rate)
         self._optimiser.zero_grad(set_to_none=True)
-        logits_EBC, visited_EB = self._forward(images, target_B)
-        loss_EB = loss_at_exits(self._loss, logits_EBC, target_B, visited_EB)
-        self._fabric.backward(weighted_batch_mean(loss_EB.sum(dim=0), weight_B))
-        statistics.add(logits_EBC.detach(), target_B, visited_EB, loss_EB.detach(), weight_B)
+        parts = _parts(self._accumulate, images, target_B, weight_B)
+        whole = len(parts) == 1 and self._processes.world == 1
+        weight_of_batch = None if whole else self._processes.summed_later(weight_B.sum())
+        for number, (part, target_b, weight_b) in enumerate(parts):
+            last = number + 1 == len(parts)
+            with self._added_up(last):
+                logits_EbC, visited_Eb = self._forward(part, target_b)
+                loss_Eb = loss_at_exits(self._loss, logits_EbC, target_b, visited_Eb)
+                loss_b = loss_Eb.sum(dim=0)
+                if weight_of_batch is None:
+                    loss = weighted_batch_mean(loss_b, weight_b)
+                else:
+                    loss = weighted_batch_mean(loss_b, weight_b, _not_zero(weight_of_batch()))
+                    # The gradients are averaged over processes, and must be added.
+                    loss = loss * self._processes.world
+                self._fabric.backward(loss)
+            statistics.add(logits_EbC.detach(), target_b, visited_Eb, loss_Eb.detach(), weight_b, ends_step=last)
         self._optimiser.step()
+
+    def _added_up(self, last: bool) -> AbstractContextManager[None]:
+        """Gradients of processes are exchanged once a step, with its last part."""
+        if last or self._processes.world == 1:
+            return nullcontext()
+        return self._fabric.no_backward_sync(self._forward)
 
     def _refuse_loss_not_finite(self, epoch: int, statistics: EpochStatistics) -> None:
         found = statistics.first_not_finite()
@@ -113,3 +144,16 @@ class Trainer:
             raise DivergedError(
                 f"the loss at exit {k + 1} is not finite in step {step + 1} of epoch {epoch}; {WAY_OUT}"
             )
+
+
+def _parts(parts: int, *batch: Tensor) -> list[tuple[Tensor, ...]]:
+    """A batch in several parts; parts without an example are left out, unless all are."""
+    if parts == 1:
+        return [batch]
+    cut = list(zip(*(torch.tensor_split(tensor, parts) for tensor in batch), strict=True))
+    return [part for part in cut if len(part[0])] or cut[:1]
+
+
+def _not_zero(weight: Tensor) -> Tensor:
+    """A batch of which nothing could be read has no weight, and no loss either."""
+    return torch.where(weight == 0, torch.ones_like(weight), weight)

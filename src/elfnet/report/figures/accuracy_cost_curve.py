@@ -6,7 +6,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from elfnet.report.figures.style import INK, MUTED, PAPER, POINT_MARKERS, Look, in_house_style, literal, new_figure
+from elfnet.calibrate.family import MULTIPLY_ADDS, Family
+from elfnet.data.groups import GROUP_NAMES
+from elfnet.evaluate.accuracy import Metrics
+from elfnet.evaluate.curve import CurvePoint
+from elfnet.exits.policy import NEVER
+from elfnet.report.figures.style import (
+    GROUP_LOOKS,
+    INK,
+    MUTED,
+    PAPER,
+    POINT_MARKERS,
+    Look,
+    in_house_style,
+    literal,
+    look,
+    new_figure,
+)
+from elfnet.report.run_figure import FigureOrReason, NoFigure, RunFigure
+from elfnet.report.run_record import RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,6 +39,7 @@ class CurveLine:
         cost_P: mean multiply-adds relative to the plain backbone.
         accuracy_P: fractions of 1.
         marks: operating points by name, as (cost, accuracy).
+        family: the operating points of a budget, as (cost, accuracy).
     """
 
     label: str
@@ -28,11 +47,92 @@ class CurveLine:
     cost_P: Sequence[float]
     accuracy_P: Sequence[float]
     marks: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    family: Sequence[tuple[float, float]] = ()
+
+
+def accuracy_against_cost(record: RunRecord) -> FigureOrReason:
+    """One run, a line a frequency group."""
+    name = "accuracy-against-cost"
+    if record.plain:
+        return NoFigure(name, f"{record.name} is a plain network: one point, not a curve")
+    sizes = record.at("full").n_by_group
+    groups = [group for group in ("all", *GROUP_NAMES) if group == "all" or sizes[group]]
+    lines = [_line(record, group, group, GROUP_LOOKS[group], with_family=False) for group in groups]
+    in_groups = ", ".join(f"{group} {sizes[group]:,}" for group in groups[1:])
+    return RunFigure(
+        name,
+        "One network, many costs",
+        f"One threshold for all exits, from 0 (everybody leaves at exit 1) towards 1. Full depth runs no early head. "
+        f"{record.measured_on} ({in_groups}).",
+        lambda: draw_accuracy_cost_curve(lines, unit=record.short_cost_unit),
+    )
+
+
+def accuracy_against_cost_of_runs(records: Sequence[RunRecord], group: str = "all") -> RunFigure:
+    """Several runs, a line each; a network without exits is one point."""
+    lines = [_line(record, group, record.name, look(position)) for position, record in enumerate(records)]
+    sizes = [record.at("full").n if group == "all" else record.at("full").n_by_group[group] for record in records]
+    n = f"{sizes[0]:,}" if len(set(sizes)) == 1 else ", ".join(f"{size:,}" for size in sizes)
+    family = " Dots: what the family gives for a budget, chosen on the calibration split." if _any_family(lines) else ""
+    return RunFigure(
+        "accuracy-against-cost-of-runs" + ("" if group == "all" else f"-{group}"),
+        "All classes" if group == "all" else f"Rare classes ({group})",
+        f"A line a run: one threshold for all exits, from 0 towards 1; a network without exits is one point.{family} "
+        f"{records[0].results.split.capitalize()} split, n = {n}.",
+        lambda: draw_accuracy_cost_curve(lines, unit=records[0].short_cost_unit),
+    )
+
+
+def rarest_common_group(records: Sequence[RunRecord]) -> str | None:
+    """The rarest group that every run has test examples of; None where there are no two."""
+    common = [group for group in GROUP_NAMES if all(record.at("full").n_by_group[group] for record in records)]
+    return common[-1] if len(common) > 1 else None
+
+
+def accuracy_of(source: Metrics | CurvePoint, group: str) -> float | None:
+    return source.accuracy if group == "all" else source.accuracy_by_group[group]
+
+
+def for_any_budget(family: Family) -> list[str]:
+    """The points that `Family.for_budget` gives for some budget, by rising cost on the calibration split."""
+    budgets = sorted(point.expected.mean_cost for point in family.points)
+    return list(dict.fromkeys(family.for_budget(budget).name for budget in budgets))
+
+
+def _line(record: RunRecord, group: str, label: str, style: Look, *, with_family: bool = True) -> CurveLine:
+    known = [
+        (point.mean_cost, accuracy)
+        for point in record.results.curve
+        # Full depth has a mark of its own: without early heads it is cheaper than the points before it.
+        if (record.plain or point.threshold < NEVER) and (accuracy := accuracy_of(point, group)) is not None
+    ]
+    names = [] if record.plain else list(POINT_MARKERS)
+    marks = {name: _place(record, name, group) for name in names}
+    chosen = for_any_budget(record.family) if with_family and not record.plain else []
+    family = [_place(record, name, group) for name in chosen]
+    return CurveLine(
+        label=label,
+        look=style,
+        cost_P=[cost for cost, _ in known],
+        accuracy_P=[accuracy for _, accuracy in known],
+        marks={name: place for name, place in marks.items() if place is not None},
+        family=[place for place in family if place is not None],
+    )
+
+
+def _place(record: RunRecord, point: str, group: str) -> tuple[float, float] | None:
+    metrics = record.at(point)
+    accuracy = accuracy_of(metrics, group)
+    return None if accuracy is None else (metrics.mean_cost, accuracy)
+
+
+def _any_family(lines: Sequence[CurveLine]) -> bool:
+    return any(line.family for line in lines)
 
 
 @in_house_style
-def draw_accuracy_cost_curve(lines: Sequence[CurveLine], *, of: str = "accuracy") -> "Figure":
-    """Lines from left (everybody leaves at exit 1) to right (nobody leaves early), with the plain cost of 1 marked."""
+def draw_accuracy_cost_curve(lines: Sequence[CurveLine], *, unit: str = MULTIPLY_ADDS) -> "Figure":
+    """Lines from left (everybody leaves at exit 1) to right, with the plain cost of 1 marked."""
     from matplotlib.lines import Line2D
 
     figure = new_figure(3.9)
@@ -54,6 +154,19 @@ def draw_accuracy_cost_curve(lines: Sequence[CurveLine], *, of: str = "accuracy"
             zorder=11 if single else 2,
         )
         handles.append(handle)
+        if line.family:
+            costs, accuracies = zip(*line.family, strict=True)
+            axes.plot(
+                costs,
+                [100 * accuracy for accuracy in accuracies],
+                linestyle="none",
+                marker=".",
+                markersize=5,
+                color=line.look.colour,
+                markeredgecolor=PAPER,
+                markeredgewidth=0.4,
+                zorder=3,
+            )
         for name, (cost, accuracy) in line.marks.items():
             marker, size = POINT_MARKERS[name]
             axes.plot(
@@ -86,8 +199,8 @@ def draw_accuracy_cost_curve(lines: Sequence[CurveLine], *, of: str = "accuracy"
         fontsize=8,
         color=MUTED,
     )
-    axes.set_xlabel("mean cost (multiply-adds relative to the plain backbone)")
-    axes.set_ylabel(f"{of} (%)")
+    axes.set_xlabel(f"mean cost ({unit})")
+    axes.set_ylabel("accuracy (%)")
     columns = min(4, len(handles)) if max(len(line.label) for line in lines) <= 12 else 2
     figure.legend(handles=handles, loc="outside upper center", ncols=columns)
     return figure

@@ -18,11 +18,24 @@ from elfnet.report.figures.style import (
     new_figure,
     plain_numbers,
 )
+from elfnet.report.run_figure import RunFigure
+from elfnet.report.run_record import RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_CLASSES_BY_NAME = 24
+
+
+def class_distribution(record: RunRecord) -> RunFigure:
+    counts_C = record.class_counts_C
+    return RunFigure(
+        "class-distribution",
+        "Training images by class",
+        f"Training split, n = {int(counts_C.sum()):,}; largest : smallest = {counts_C.max() / counts_C.min():.3g}. "
+        f"Groups, with their numbers of classes: {record.groups.rule}.",
+        lambda: draw_class_distribution(record.class_names, counts_C, record.group_of_class.tolist()),
+    )
 
 
 @in_house_style

@@ -7,12 +7,61 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from elfnet.data.groups import GROUP_NAMES
 from elfnet.report.figures.style import MUTED, PAPER, in_house_style, literal, look, new_figure
+from elfnet.report.run_figure import FigureOrReason, NoFigure, RunFigure
+from elfnet.report.run_record import RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PANELS_A_ROW = 2
+MOST_POINTS = 14
+"""More bars than this would not be read; then the chosen points stay, and others at equal steps of cost."""
+
+
+def exit_shares_at_points(record: RunRecord) -> FigureOrReason:
+    """Every frequency group, at every operating point or at a readable number of them."""
+    name = "exit-shares"
+    if record.plain:
+        return NoFigure(name, f"{record.name} is a plain network: everybody leaves at its one exit")
+    points = readable_points(record)
+    shares = {
+        group: [
+            record.at(point).exit_share if group == "all" else record.at(point).exit_share_by_group[group]
+            for point in points
+        ]
+        for group in ("all", *GROUP_NAMES)
+    }
+    number = len(_own_points(record))
+    some = "" if len(points) == number else f" {len(points)} of {number} points."
+    return RunFigure(
+        name,
+        "Who leaves where",
+        f"Share of the examples leaving at each exit, by operating point (cheapest on top) and frequency group.{some} "
+        f"{record.measured_on}.",
+        lambda: draw_exit_shares_at_points(list(points.values()), shares),
+    )
+
+
+def readable_points(record: RunRecord) -> dict[str, str]:
+    """Points by rising cost, each once and under all names it was chosen for; few enough to be told apart."""
+    chosen: dict[str, list[str]] = {}
+    for point in record.family.points:
+        if point.same_as is not None:
+            chosen.setdefault(point.same_as, []).append(point.name)
+    own = sorted(_own_points(record), key=lambda name: record.at(name).mean_cost)
+    kept = {name for name in own if name in chosen or name == "full"}
+    others = [name for name in own if name not in kept]
+    room = MOST_POINTS - len(kept)
+    if len(others) > room:
+        others = [others[step] for step in np.linspace(0, len(others) - 1, max(room, 0)).round().astype(np.int64)]
+    kept.update(others)
+    return {name: ", ".join([name, *chosen.get(name, [])]) for name in own if name in kept}
+
+
+def _own_points(record: RunRecord) -> list[str]:
+    return [point.name for point in record.family.points if point.same_as is None]
 
 
 @in_house_style

@@ -7,10 +7,32 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from elfnet.report.epoch_log import reweighting_start
+from elfnet.report.figures.of_training import NO_LOG, dashed_line, trained_on
 from elfnet.report.figures.style import PAPER, in_house_style, look, mark_switch, new_figure, whole_epochs
+from elfnet.report.run_figure import FigureOrReason, NoFigure, RunFigure
+from elfnet.report.run_record import RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+def exit_shares_over_epochs(record: RunRecord) -> FigureOrReason:
+    name = "exit-shares-over-training"
+    if not record.epochs:
+        return NoFigure(name, NO_LOG)
+    epochs = record.epochs
+    return RunFigure(
+        name,
+        "Who leaves where in training",
+        f"An example leaves where its label is predicted with enough confidence.{dashed_line(record)} "
+        f"{trained_on(record)}",
+        lambda: draw_exit_shares_over_epochs(
+            [one.epoch for one in epochs],
+            [one.exit_share for one in epochs],
+            reweighting_from=reweighting_start(epochs),
+        ),
+    )
 
 
 @in_house_style

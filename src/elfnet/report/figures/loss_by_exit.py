@@ -5,10 +5,28 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from elfnet.report.figures.of_training import NO_LOG, SUMMED, trained_on
 from elfnet.report.figures.style import MUTED, PAPER, in_house_style, look, new_figure
+from elfnet.report.run_figure import FigureOrReason, NoFigure, RunFigure
+from elfnet.report.run_record import RunRecord
+from elfnet.report.summary import increasing_loss_verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+def loss_by_exit(record: RunRecord) -> FigureOrReason:
+    """The last epoch, with whether the loss grows from exit to exit."""
+    name = "loss-by-exit"
+    if not record.epochs:
+        return NoFigure(name, NO_LOG)
+    last = record.epochs[-1]
+    return RunFigure(
+        name,
+        f"Loss by exit, epoch {last.epoch}",
+        f"{SUMMED} {trained_on(record)} {increasing_loss_verdict(record)}".rstrip(),
+        lambda: draw_loss_by_exit(last.loss_by_exit),
+    )
 
 
 @in_house_style

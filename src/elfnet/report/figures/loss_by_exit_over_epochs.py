@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from elfnet.report.epoch_log import reweighting_start
+from elfnet.report.figures.of_training import NO_LOG, dashed_line, trained_on
 from elfnet.report.figures.style import (
     in_house_style,
     look,
@@ -16,9 +18,28 @@ from elfnet.report.figures.style import (
     plain_numbers,
     whole_epochs,
 )
+from elfnet.report.run_figure import FigureOrReason, NoFigure, RunFigure
+from elfnet.report.run_record import RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+def loss_by_exit_over_epochs(record: RunRecord) -> FigureOrReason:
+    name = "loss-by-exit-over-training"
+    if not record.epochs:
+        return NoFigure(name, NO_LOG)
+    epochs = record.epochs
+    return RunFigure(
+        name,
+        "Loss by exit over training",
+        f"A line breaks where nobody left.{dashed_line(record)} {trained_on(record)}",
+        lambda: draw_loss_by_exit_over_epochs(
+            [one.epoch for one in epochs],
+            [one.loss_by_exit for one in epochs],
+            reweighting_from=reweighting_start(epochs),
+        ),
+    )
 
 
 @in_house_style

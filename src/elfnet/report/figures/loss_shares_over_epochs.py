@@ -7,10 +7,34 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from elfnet.report.epoch_log import reweighting_start
+from elfnet.report.figures.of_training import NO_LOG, dashed_line, trained_on
 from elfnet.report.figures.style import in_house_style, look, mark_every, mark_switch, new_figure, whole_epochs
+from elfnet.report.head_and_tail import HALVES
+from elfnet.report.run_figure import FigureOrReason, NoFigure, RunFigure
+from elfnet.report.run_record import RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+def loss_shares_over_epochs(record: RunRecord) -> FigureOrReason:
+    name = "loss-shares-over-training"
+    if not record.epochs:
+        return NoFigure(name, NO_LOG)
+    epochs = record.epochs
+    return RunFigure(
+        name,
+        "Where the loss comes from",
+        f"{HALVES} Low confidence: at most 0.1 for the true class; high: at least 0.9.{dashed_line(record)} "
+        f"{trained_on(record)}",
+        lambda: draw_loss_shares_over_epochs(
+            [one.epoch for one in epochs],
+            low_confidence_head_S=[one.low_confidence_head_loss_share for one in epochs],
+            high_confidence_tail_S=[one.high_confidence_tail_loss_share for one in epochs],
+            reweighting_from=reweighting_start(epochs),
+        ),
+    )
 
 
 @in_house_style

@@ -96,8 +96,8 @@ def look(position: int) -> Look:
 
 
 @contextmanager
-def house_style() -> Iterator[None]:
-    """Our settings on top of matplotlib's own defaults; the user's are back afterwards."""
+def house_style() -> Iterator[Any]:
+    """Our settings on top of matplotlib's own defaults, to be changed inside; the user's are back afterwards."""
     try:
         import matplotlib
     except ImportError as error:
@@ -107,7 +107,7 @@ def house_style() -> Iterator[None]:
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
-        yield
+        yield matplotlib.rcParams
 
 
 def in_house_style(draw: Callable[P, T]) -> Callable[P, T]:

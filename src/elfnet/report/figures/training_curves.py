@@ -5,6 +5,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from elfnet.report.epoch_log import reweighting_start
+from elfnet.report.figures.of_training import NO_LOG
 from elfnet.report.figures.style import (
     in_house_style,
     look,
@@ -14,9 +16,31 @@ from elfnet.report.figures.style import (
     plain_numbers,
     whole_epochs,
 )
+from elfnet.report.run_figure import FigureOrReason, NoFigure, RunFigure
+from elfnet.report.run_record import RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+def training_curves(record: RunRecord) -> FigureOrReason:
+    name = "training-curves"
+    if not record.epochs:
+        return NoFigure(name, NO_LOG)
+    epochs, data = record.epochs, record.info["data"]
+    return RunFigure(
+        name,
+        "Training curves",
+        f"Loss on the training split (n = {data['train']:,}), learning rate at the end of each epoch, and balanced "
+        f"accuracy at full depth on the calibration split (n = {data['calibration']:,}).",
+        lambda: draw_training_curves(
+            [one.epoch for one in epochs],
+            loss_S=[one.loss for one in epochs],
+            learning_rate_S=[one.learning_rate for one in epochs],
+            accuracy_S=[one.calibration_balanced_accuracy for one in epochs],
+            reweighting_from=reweighting_start(epochs),
+        ),
+    )
 
 
 @in_house_style

@@ -4,8 +4,10 @@ import numpy as np
 
 from elfnet.data.groups import GROUP_NAMES
 from elfnet.report import number_text as say
-from elfnet.report.figure_block import figure_block, figure_grid
-from elfnet.report.figures.class_distribution import draw_class_distribution
+from elfnet.report.figure_block import figure_blocks
+from elfnet.report.figures.accuracy_by_class import accuracy_by_class
+from elfnet.report.figures.class_distribution import class_distribution
+from elfnet.report.figures.confidence_in_true_class import confidence_in_true_class
 from elfnet.report.html_table import Cell, Heading, html_table
 from elfnet.report.markup import Markup, element, joined
 from elfnet.report.run_record import RunRecord
@@ -16,24 +18,16 @@ MOST_ROWS_OPEN = 30
 
 
 def classes(record: RunRecord, key: str) -> Markup:
-    """The distribution, and the table beside it."""
+    """The figures, and the table beside them."""
     table = _table(record)
     number = len(record.class_names)
     if number > MOST_ROWS_OPEN:
         which = f"all {number:,} classes" if number <= MOST_ROWS else f"{MOST_ROWS:,} of {number:,} classes"
         table = element("details", element("summary", f"Table of {which}"), table)
-    return joined(element("h3", "Classes"), figure_grid(_distribution(record, key), table))
-
-
-def _distribution(record: RunRecord, key: str) -> Markup:
-    counts_C = record.class_counts_C
-    return figure_block(
-        draw_class_distribution(record.class_names, counts_C, record.group_of_class.tolist()),
-        f"{key}-classes",
-        "Training images by class",
-        f"Training split, n = {int(counts_C.sum()):,}; largest : smallest = {counts_C.max() / counts_C.min():.3g}. "
-        f"Groups, with their numbers of classes: {record.groups.rule}.",
+    figures = figure_blocks(
+        key, class_distribution(record), accuracy_by_class(record), confidence_in_true_class(record), table
     )
+    return joined(element("h3", "Classes"), figures)
 
 
 def _table(record: RunRecord) -> Markup:

@@ -29,7 +29,10 @@ def provenance(record: RunRecord) -> Markup:
         ("training split", f"n = {data['train']:,}"),
         ("thresholds chosen on", f"{family.split} split, n = {family.n:,}"),
         ("results measured on", f"{results.split} split, n = {results.n:,}"),
-        ("confidence scale", ", ".join(f"{scale:g}" for scale in dict.fromkeys(family.confidence_scale))),
+        (
+            "confidence scale of the paper's rule",
+            ", ".join(f"{scale:g}" for scale in dict.fromkeys(family.confidence_scale)),
+        ),
         ("unit of cost", f"{results.cost_unit}; 1 = {results.plain_multiply_adds:,} an image"),
     ]
     recipe = tomli_w.dumps(record.recipe.model_dump(mode="json"))

@@ -7,14 +7,14 @@ from elfnet.errors import RequestError
 from elfnet.evaluate.bootstrap import Difference
 from elfnet.report import number_text as say
 from elfnet.report.comparison import compare_at_full_depth
-from elfnet.report.figure_block import figure_block, figure_grid
-from elfnet.report.figures.accuracy_cost_curve import CurveLine, draw_accuracy_cost_curve
-from elfnet.report.figures.style import look
+from elfnet.report.figure_block import figure_blocks
+from elfnet.report.figure_catalogue import figures_of_runs
 from elfnet.report.html_table import Cell, Heading, html_table
 from elfnet.report.markup import Markup, element, joined, unbroken
+from elfnet.report.run_figure import RunFigure
 from elfnet.report.run_record import RunRecord
-from elfnet.report.sections.operating_points import COST_UNIT
-from elfnet.report.sections.trade_off import accuracy_of, operating_marks
+from elfnet.report.sections.dial import dial
+from elfnet.report.sections.operating_points import cost_unit
 
 
 def several_runs(records: Sequence[RunRecord]) -> Markup:
@@ -22,7 +22,9 @@ def several_runs(records: Sequence[RunRecord]) -> Markup:
         "section",
         element("h2", "Side by side"),
         _table(records),
-        figure_grid(*_curves(records)),
+        dial(records, "together"),
+        # Most comparisons are no ablation; that it is missing then needs no words.
+        figure_blocks("together", *(one for one in figures_of_runs(records) if isinstance(one, RunFigure))),
         _differences(records),
         id="together",
     )
@@ -37,7 +39,9 @@ def _table(records: Sequence[RunRecord]) -> Markup:
         Heading("increasing loss", numeric=False),
         Heading("training"),
     ]
-    caption = f"Accuracies in %, on each run's test split. {COST_UNIT} A dash: no examples, or no early exit."
+    caption = (
+        f"Accuracies in %, on each run's test split. {cost_unit(records[0])} A dash: no examples, or no early exit."
+    )
     return html_table(caption, headings, [_row(position, record) for position, record in enumerate(records, start=1)])
 
 
@@ -63,39 +67,6 @@ def _row(position: int, record: RunRecord) -> list[object]:
         verdict,
         say.duration(seconds) if record.epochs else say.DASH,
     ]
-
-
-def _curves(records: Sequence[RunRecord]) -> list[Markup]:
-    """All classes, and the rarest group that every run has examples of."""
-    common = [group for group in GROUP_NAMES if all(record.at("full").n_by_group[group] for record in records)]
-    figures = [_curve(records, "all", "All classes")]
-    if len(common) > 1:
-        figures.append(_curve(records, common[-1], f"Rare classes ({common[-1]})"))
-    return figures
-
-
-def _curve(records: Sequence[RunRecord], group: str, title: str) -> Markup:
-    lines = []
-    for position, record in enumerate(records):
-        points = [(one.mean_cost, accuracy_of(one, group)) for one in record.results.curve]
-        known = [(cost, accuracy) for cost, accuracy in points if accuracy is not None]
-        lines.append(
-            CurveLine(
-                label=record.name,
-                look=look(position),
-                cost_P=[cost for cost, _ in known],
-                accuracy_P=[accuracy for _, accuracy in known],
-                marks={} if record.plain else operating_marks(record, group),
-            )
-        )
-    sizes = [record.at("full").n if group == "all" else record.at("full").n_by_group[group] for record in records]
-    n = f"{sizes[0]:,}" if len(set(sizes)) == 1 else ", ".join(f"{size:,}" for size in sizes)
-    return figure_block(
-        draw_accuracy_cost_curve(lines),
-        f"together-{group}",
-        title,
-        f"One line a run; a network without exits is one point. Test split, n = {n}.",
-    )
 
 
 def _differences(records: Sequence[RunRecord]) -> Markup:

@@ -1,35 +1,20 @@
-"""How training went."""
+"""The network, and how training went."""
 
 from elfnet.report import number_text as say
 from elfnet.report.epoch_log import reweighting_start
-from elfnet.report.figure_block import figure_block, figure_grid
-from elfnet.report.figures.training_curves import draw_training_curves
+from elfnet.report.figure_block import figure_blocks
+from elfnet.report.figures.architecture import architecture
+from elfnet.report.figures.training_curves import training_curves
 from elfnet.report.html_table import Heading, html_table
 from elfnet.report.markup import Markup, element, joined
 from elfnet.report.run_record import RunRecord
 
 
 def training(record: RunRecord, key: str) -> Markup:
-    """Curves over epochs, and the settings that shaped them."""
-    heading = element("h3", "Training")
-    if not record.epochs:
-        return joined(heading, element("p", "There is no training log in the run directory.", class_="note"))
-    epochs = record.epochs
-    data = record.info["data"]
-    figure = figure_block(
-        draw_training_curves(
-            [one.epoch for one in epochs],
-            loss_S=[one.loss for one in epochs],
-            learning_rate_S=[one.learning_rate for one in epochs],
-            accuracy_S=[one.calibration_balanced_accuracy for one in epochs],
-            reweighting_from=reweighting_start(epochs),
-        ),
-        f"{key}-training",
-        "Training curves",
-        f"Loss on the training split (n = {data['train']:,}), learning rate at the end of each epoch, and balanced "
-        f"accuracy at full depth on the calibration split (n = {data['calibration']:,}).",
-    )
-    return joined(heading, figure_grid(figure, _settings(record)))
+    """Curves over epochs, the settings that shaped them, and the network that was trained."""
+    settings = _settings(record) if record.epochs else Markup("")
+    figures = figure_blocks(key, architecture(record), settings, training_curves(record))
+    return joined(element("h3", "Network and training"), figures)
 
 
 def _settings(record: RunRecord) -> Markup:

@@ -1,0 +1,101 @@
+"""elfnet export"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from elfnet.cli.arguments import Parser
+from elfnet.cli.show import console, print_json
+
+if TYPE_CHECKING:
+    from elfnet.deploy.export_run import Exported
+
+
+def parser() -> Parser:
+    parser = Parser(
+        "export",
+        "Write one file from which the network runs without torch: a graph for each stage with its head, weights,\n"
+        "classes, preprocessing, operating points, hashes. Checked against torch first.",
+        usage="RUN [--out PATH] [--directory] [--int8] [--bfloat16] [--overwrite] [--json]",
+        example="elfnet export runs/elf --out elf.elfnet",
+    )
+    parser.add_argument("run", help="a calibrated run directory")
+    parser.add_argument("--out", type=Path, help="the bundle (default: NAME.elfnet in the run directory)")
+    parser.add_argument("--directory", action="store_true", help="a directory with the files instead of one zip")
+    parser.add_argument("--overwrite", action="store_true", help="replace the bundle in --out")
+    parser.add_argument(
+        "--int8", action="store_true", help="also 8-bit integers; refused if slower here or 0.5 points less accurate"
+    )
+    parser.add_argument("--bfloat16", action="store_true", help="also operating points for bfloat16 (engine: openvino)")
+    parser.add_json_flag()
+    return parser
+
+
+def run(words: Sequence[str]) -> int:
+    asked = parser().parse_strictly(words)
+
+    from elfnet.checkpoint.run_directory import open_run
+    from elfnet.deploy.export_run import export_run
+
+    precisions = [name for name in ("int8", "bfloat16") if getattr(asked, name)]
+    exported = export_run(
+        open_run(asked.run),
+        asked.out,
+        as_directory=asked.directory,
+        overwrite=asked.overwrite,
+        precisions=precisions,
+    )
+    if asked.json:
+        print_json(_summary(exported))
+        return 0
+    _show(exported)
+    return 0
+
+
+def _summary(exported: "Exported") -> dict[str, Any]:
+    from elfnet.deploy.bundle.manifest_file import identity_of
+
+    return {
+        "bundle": str(exported.path),
+        "bytes": exported.bytes_on_disk,
+        "identity": identity_of(exported.manifest),
+        "variants": {
+            name: None if variant.measured is None else variant.measured.model_dump(mode="json")
+            for name, variant in exported.manifest.variants.items()
+        },
+    }
+
+
+def _show(exported: "Exported") -> None:
+    screen = console()
+    for name, variant in exported.manifest.variants.items():
+        measured = variant.measured
+        if measured is None:
+            continue
+        if measured.against_float32 is not None:
+            against = measured.against_float32
+            ratios = ", ".join(f"{ratio:.2f} at batch {size}" for size, ratio in against.time_ratio.items())
+            screen.print(
+                f"{name}: {100 * against.accuracy:.1f} % at full depth on {against.images} calibration images, float32 "
+                f"{100 * against.accuracy_float32:.1f} %; time relative to float32 on {against.backend}: {ratios}",
+                markup=False,
+                soft_wrap=True,
+            )
+        parity = measured.parity
+        if parity is None:
+            continue
+        differ = sum(point.differ for point in parity.points.values())
+        edge = sum(point.on_the_edge for point in parity.points.values())
+        screen.print(
+            f"{name}: {len(variant.graphs)} stages; against torch on {parity.images} {parity.split} images at "
+            f"{len(parity.points)} operating points: logits differ by {max(parity.largest_difference):.1e} at most, "
+            f"{differ} answers or exits differ ({edge} within 1e-4 of a threshold)",
+            markup=False,
+            soft_wrap=True,
+        )
+        memory = measured.peak_memory
+        if memory is not None and memory.bytes is not None:
+            screen.print(
+                f"{name}: peak memory {memory.bytes / 1e6:.0f} MB with {memory.batch} images at once", markup=False
+            )
+    screen.print(f"bundle: {exported.path} ({exported.bytes_on_disk / 1e6:.2f} MB)", markup=False, soft_wrap=True)

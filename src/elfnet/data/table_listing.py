@@ -1,0 +1,73 @@
+"""CSV and Parquet tables with a column of paths, a column of labels and, optionally, one of groups."""
+
+# Shapes: N rows
+
+import csv
+from pathlib import Path
+
+import numpy as np
+
+from elfnet.data.listing import Listing
+from elfnet.data.parquet import missing_column, read_columns
+from elfnet.data.path_table import PathTable
+from elfnet.errors import WorkError
+
+
+def read_table(file: Path, root: Path, *, path_column: str, label_column: str, group_column: str = "") -> Listing:
+    """Read a table by its ending (.csv, .tsv, .parquet).
+
+    Labels are names, numbered in their order: by value if all are whole numbers, so that gaps do not matter.
+    """
+    wanted = [path_column, label_column, *([group_column] if group_column else [])]
+    settings = ["data.path_column", "data.label_column", "data.group_column"]
+    if file.suffix.lower() == ".parquet":
+        columns = [list(map(str, column)) for column in read_columns(file, dict(zip(wanted, settings, strict=False)))]
+    else:
+        columns = _csv_columns(file, wanted, settings)
+    paths, labels = columns[0], columns[1]
+    names = in_order(set(labels))
+    number = {name: label for label, name in enumerate(names)}
+    return Listing(
+        origin=str(file),
+        root=root,
+        paths=PathTable.of(paths),
+        labels_N=np.array([number[label] for label in labels], dtype=np.int64),
+        label_names=tuple(names),
+        groups=tuple(columns[2]) if group_column else None,
+    )
+
+
+def in_order(names: set[str]) -> list[str]:
+    """Sorted, by value where all are whole numbers: 2 before 10."""
+    by_name = sorted(names)  # settles the order of 1 and 01, too
+    return sorted(by_name, key=int) if all(name.isdecimal() for name in names) else by_name
+
+
+def _csv_columns(file: Path, wanted: list[str], settings: list[str]) -> list[list[str]]:
+    columns: list[list[str]] = [[] for _ in wanted]
+    try:
+        # utf-8-sig: spreadsheets put a mark at the start that would become part of the first column's name.
+        with file.open(newline="", encoding="utf-8-sig") as text:
+            rows = csv.reader(text, delimiter="\t" if file.suffix.lower() == ".tsv" else ",")
+            header = next(rows, [])
+            places = []
+            for column, setting in zip(wanted, settings, strict=False):
+                if column not in header:
+                    raise missing_column(file, column, setting, header)
+                places.append(header.index(column))
+            for row in rows:
+                if not row:
+                    continue
+                for values, place in zip(columns, places, strict=True):
+                    if place >= len(row) or not row[place].strip():
+                        name = header[place]
+                        raise WorkError(
+                            f"line {rows.line_num} of {file} has no {name}: {','.join(row)[:80]!r}; fill it in, or "
+                            "remove the line"
+                        )
+                    values.append(row[place].strip())
+    except OSError as error:
+        raise WorkError(f"cannot read table {file}: {error.strerror or error}; check the path") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise WorkError(f"{file} is not a table of text ({error}); save it as CSV in UTF-8") from error
+    return columns

@@ -1,0 +1,30 @@
+"""The network itself from a bundle, for whoever has torch: to compute with it, or to train it further."""
+
+import safetensors.torch
+from pydantic import ValidationError
+from safetensors import SafetensorError
+
+from elfnet.checkpoint.format import tensors_sha256
+from elfnet.deploy.bundle.manifest import WEIGHTS
+from elfnet.deploy.bundle.read import Bundle, read_file
+from elfnet.errors import WorkError
+from elfnet.models.from_recipe import network_of
+from elfnet.models.staged import StagedNetwork
+from elfnet.recipe.schema import ModelRecipe
+
+
+def network_of_bundle(bundle: Bundle) -> StagedNetwork:
+    """Built by the recipe in the manifest, with the weights of the bundle, in evaluation mode."""
+    manifest = bundle.manifest
+    *_, channels = manifest.preprocessing.preprocess().shape
+    try:
+        weights = safetensors.torch.load(read_file(bundle, WEIGHTS))
+        model = ModelRecipe.model_validate(manifest.provenance.recipe.get("model"))
+        network = network_of(model, classes=len(manifest.class_names), image_channels=channels)
+        network.load_state_dict(weights)
+    except (SafetensorError, ValidationError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise WorkError(f"{bundle.path}: weights and recipe do not fit ({reason}); export the run again") from error
+    if tensors_sha256(weights) != manifest.provenance.checkpoint_sha256:
+        raise WorkError(f"{bundle.path}: the weights are not those of its checkpoint; export the run again")
+    return network.eval()

@@ -1,0 +1,126 @@
+"""A bundle's network in other precisions, each with operating points of its own, fitted on what it really computes."""
+
+# Shapes: N images, E exits, C classes
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from elfnet.calibrate.family import Family
+from elfnet.calibrate.family_request import FamilyRequest
+from elfnet.calibrate.fit_family import fit_family
+from elfnet.checkpoint.run_directory import RunDirectory
+from elfnet.data.batches import Normalisation
+from elfnet.data.batches_from_recipe import evaluation_batches
+from elfnet.data.splits import Splits
+from elfnet.deploy.backend import Backend
+from elfnet.deploy.backends import open_backend
+from elfnet.deploy.bundle.measured import AgainstFloat32
+from elfnet.deploy.bundle.parity import logits_of_backend
+from elfnet.deploy.quantise import quantise_stages
+from elfnet.deploy.stage_times import taking_turns
+from elfnet.errors import RequestError
+from elfnet.evaluate.run_table import evaluate_run
+
+PRECISIONS = ("int8", "bfloat16")
+MOST_POINTS_LOST = 0.5
+RANGE_IMAGES = 512
+TIMED_BATCHES = (1, 32)
+BATCH = 128
+# ONNX Runtime computes bfloat16 on no CPU, OpenVINO on those that have it.
+BACKEND = {"int8": "onnxruntime", "bfloat16": "openvino"}
+
+
+@dataclass(frozen=True, eq=False)
+class MadeVariant:
+    """Graphs (None: those of float32), operating points, and how it compares with float32."""
+
+    precision: str
+    graphs: list[bytes] | None
+    family: Family
+    against_float32: AgainstFloat32
+
+
+def make_variant(
+    run: RunDirectory, precision: str, graphs: Sequence[bytes], splits: Splits, normalisation: Normalisation
+) -> MadeVariant:
+    """The run in another precision.
+
+    int8 is refused where it is slower than float32 here, or loses half a point of accuracy or more: it would be worth
+    nothing. bfloat16 is for machines that compute it natively, which this one need not be, so it is written as asked.
+    """
+    if precision not in PRECISIONS:
+        raise RequestError(f"there is no precision {precision!r} to export; choose from: {', '.join(PRECISIONS)}")
+    data, cpu = run.recipe().data, torch.device("cpu")
+    feed = evaluation_batches(data, splits.calibration, normalisation, batch_size=BATCH, device=cpu)
+    images_NKHW = np.concatenate([np.ascontiguousarray(batch.numpy()) for batch in feed])
+    own = quantise_stages(graphs, _spread(images_NKHW, RANGE_IMAGES)) if precision == "int8" else None
+    engine = BACKEND[precision]
+    plain = _open(engine, graphs, "float32")
+    computes = _open(engine, own or graphs, "float32" if precision == "int8" else precision)
+    # The same examples and costs; the logits are what this precision gives.
+    float32 = evaluate_run(run, "calibration")
+    logits_NEC = np.concatenate(
+        [logits_of_backend(computes, images_NKHW[i : i + BATCH]) for i in range(0, len(images_NKHW), BATCH)]
+    )
+    table = replace(float32, logits_NEC=logits_NEC)
+    against = AgainstFloat32(
+        images=table.examples,
+        accuracy=_full_depth_accuracy(logits_NEC, table.labels_N),
+        accuracy_float32=_full_depth_accuracy(float32.logits_NEC, table.labels_N),
+        time_ratio={str(size): _time_ratio(computes, plain, images_NKHW[:size]) for size in TIMED_BATCHES},
+        backend=engine,
+    )
+    if precision == "int8":
+        _require_worth_it(against)
+    family = fit_family(table, FamilyRequest(search=run.recipe().exits.search))
+    return MadeVariant(precision, own, family, against)
+
+
+def _open(engine: str, graphs: Sequence[bytes], precision: str) -> Backend:
+    def no_network() -> None:
+        raise AssertionError("these engines run graphs")
+
+    return open_backend(engine, graphs=lambda: graphs, network=no_network, precision=precision)  # type: ignore[arg-type]
+
+
+def _spread(images_NKHW: NDArray[np.float32], most: int) -> NDArray[np.float32]:
+    """Some of them, from everywhere: a split may be sorted by class."""
+    chosen = np.unique(np.linspace(0, len(images_NKHW) - 1, num=min(most, len(images_NKHW))).round().astype(int))
+    some: NDArray[np.float32] = images_NKHW[chosen]
+    return some
+
+
+def _full_depth_accuracy(logits_NEC: NDArray[np.float32], labels_N: NDArray[np.int64]) -> float:
+    return float((np.argmax(logits_NEC[:, -1], axis=1) == labels_N).mean())
+
+
+def _time_ratio(computes: Backend, plain: Backend, images: NDArray[np.float32]) -> float:
+    """Median time of all stages at full depth against the other's, taking turns."""
+
+    def full_depth(backend: Backend) -> None:
+        features = backend.start(images)
+        for k in range(backend.exits - 1):
+            features = backend.run_without_head(k, features)
+        backend.run(backend.exits - 1, features)
+
+    calls = {"own": lambda: full_depth(computes), "plain": lambda: full_depth(plain)}
+    seconds = taking_turns(calls, rounds=15)
+    return statistics.median(seconds["own"]) / statistics.median(seconds["plain"])
+
+
+def _require_worth_it(against: AgainstFloat32) -> None:
+    way_out = "export without --int8"
+    if against.points_lost >= MOST_POINTS_LOST:
+        raise RequestError(
+            f"int8 loses {against.points_lost:.2f} points of accuracy on {against.images} calibration images, "
+            f"{MOST_POINTS_LOST} are too many; {way_out}"
+        )
+    slow = {size: ratio for size, ratio in against.time_ratio.items() if ratio > 1.0}
+    if slow:
+        size, ratio = max(slow.items(), key=lambda item: item[1])
+        raise RequestError(f"int8 takes {ratio:.2f} times as long as float32 at batch {size} here; {way_out}")

@@ -1,0 +1,1 @@
+"""From image files, pictures and arrays to what the network reads; Pillow and NumPy only."""

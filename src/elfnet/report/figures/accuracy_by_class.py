@@ -1,0 +1,104 @@
+"""Accuracy of every class, the most frequent first, at the chosen operating points."""
+
+# Shapes: C classes
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elfnet.report.figures.style import INK, MUTED, POINT_MARKERS, in_house_style, literal, look, new_figure
+from elfnet.report.run_figure import RunFigure
+from elfnet.report.run_record import RunRecord
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_CLASSES_BY_NAME = 24
+
+
+def accuracy_by_class(record: RunRecord) -> RunFigure:
+    points = ("full",) if record.plain else tuple(POINT_MARKERS)
+    order_C = np.argsort(-record.class_counts_C, kind="stable")
+    accuracies = {point: [record.at(point).accuracy_by_class[c] for c in order_C] for point in points}
+    names = [record.class_names[c] for c in order_C]
+    smooth = "" if len(names) <= MOST_CLASSES_BY_NAME else " Lines: mean over neighbouring classes."
+    return RunFigure(
+        "accuracy-by-class",
+        "Accuracy by class",
+        f"Classes sorted by their number of training images, the most frequent "
+        f"{'left' if smooth else 'on top'}.{smooth} {record.measured_on}.",
+        lambda: draw_accuracy_by_class(names, accuracies),
+    )
+
+
+@in_house_style
+def draw_accuracy_by_class(names: Sequence[str], accuracies: Mapping[str, Sequence[float | None]]) -> "Figure":
+    """A row of marks for each class; with many classes, a dot each and a line through their running mean.
+
+    Args:
+        names: of the classes, in the order to show.
+        accuracies: by operating point, one fraction of 1 a class; None where a class has no examples.
+    """
+    named = len(names) <= MOST_CLASSES_BY_NAME
+    figure = new_figure(max(2.4, 1.0 + 0.21 * len(names)) if named else 3.2)
+    axes = figure.add_subplot()
+    (_named if named else _by_rank)(axes, names, accuracies)
+    figure.legend(loc="outside upper center", ncols=max(1, len(accuracies)))
+    return figure
+
+
+def _named(axes: Any, names: Sequence[str], accuracies: Mapping[str, Sequence[float | None]]) -> None:
+    rows = np.arange(len(names))
+    table_PC = np.array([_numbers(values) for values in accuracies.values()])
+    # From the lowest to the highest mark of a class: how much the choice of the point matters to it.
+    known_C = ~np.isnan(table_PC).any(axis=0)
+    axes.hlines(rows[known_C], table_PC[:, known_C].min(axis=0), table_PC[:, known_C].max(axis=0), color=MUTED, lw=1)
+    for position, point in enumerate(accuracies):
+        marker, size = POINT_MARKERS[point]
+        axes.plot(
+            table_PC[position],
+            rows,
+            linestyle="none",
+            marker=marker,
+            markersize=size,
+            color=look(position).colour,
+            markerfacecolor="none" if point == "full" else look(position).colour,
+            label=point,
+        )
+    axes.set_yticks(rows, [literal(name, 22) for name in names])
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel("accuracy (%)")
+
+
+def _by_rank(axes: Any, names: Sequence[str], accuracies: Mapping[str, Sequence[float | None]]) -> None:
+    ranks = np.arange(len(names))
+    for position, (point, values) in enumerate(accuracies.items()):
+        style, accuracy_C = look(position), _numbers(values)
+        if position == 0:
+            axes.plot(
+                ranks, accuracy_C, linestyle="none", marker=".", markersize=2.5, color=INK, alpha=0.4, rasterized=True
+            )
+        axes.plot(ranks, running_mean(accuracy_C), color=style.colour, linestyle=style.line, label=point)
+    axes.set_xlim(-1, len(names))
+    axes.set_xlabel("classes, most frequent first")
+    axes.set_ylabel("accuracy (%)")
+
+
+def running_mean(values_C: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The mean of each value and its neighbours, a tenth of all in width, without those that are NaN."""
+    half = max(1, len(values_C) // 20)
+    known_C = ~np.isnan(values_C)
+    sums = np.concatenate([[0.0], np.cumsum(np.where(known_C, values_C, 0.0))])
+    sizes = np.concatenate([[0], np.cumsum(known_C)])
+    low = np.maximum(np.arange(len(values_C)) - half, 0)
+    high = np.minimum(np.arange(len(values_C)) + half + 1, len(values_C))
+    with np.errstate(invalid="ignore"):
+        mean_C: NDArray[np.float64] = (sums[high] - sums[low]) / (sizes[high] - sizes[low])
+    return mean_C
+
+
+def _numbers(values: Sequence[float | None]) -> NDArray[np.float64]:
+    return np.array([np.nan if value is None else 100 * value for value in values], dtype=np.float64)

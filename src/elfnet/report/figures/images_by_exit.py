@@ -1,0 +1,162 @@
+"""Images by class and by the exit they take, from the first exit (easy) to the last (hard)."""
+
+# Shapes: N examples, E exits, R rows (classes shown), K images of one class at one exit, H height, W width
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elfnet.errors import WorkError
+from elfnet.report.figures.style import in_house_style, literal, new_figure
+from elfnet.report.run_figure import FigureOrReason, NoFigure, RunFigure
+from elfnet.report.run_record import RunRecord
+from elfnet.report.split_images import PixelsOf, images_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_ROWS = 10
+MOST_IMAGES_A_ROW = 12
+LARGEST_SIDE = 48
+"""In pixels: larger images are shown smaller, so that a page of many stays small."""
+NOBODY = -1
+_GAP, _EXIT_GAP = 2, 8
+_EMPTY = (128, 128, 128, 70)
+_WRONG = "#d55e00"
+
+
+@dataclass(frozen=True, eq=False)
+class Gallery:
+    """What is shown.
+
+    Attributes:
+        names: of the classes, one a row.
+        images_REK: thumbnails, shape (R, E, K, H, W, 4) with transparency.
+        wrong_REK: where the answer was wrong.
+        leaving_E: how many examples of the split left at each exit.
+    """
+
+    names: tuple[str, ...]
+    images_REK: NDArray[np.uint8]
+    wrong_REK: NDArray[np.bool_]
+    leaving_E: tuple[int, ...]
+
+
+def images_by_exit(record: RunRecord, *, seed: int = 0) -> FigureOrReason:
+    """Drawn at random among those who leave at an exit; the same seed draws the same images."""
+    name = "images-by-exit"
+    if record.plain:
+        return NoFigure(name, f"{record.name} is a plain network: all images leave at its one exit")
+    pixels_of = images_of(record)
+    if isinstance(pixels_of, str):
+        return NoFigure(name, pixels_of)
+    assert record.table is not None, "there are no images without a table"
+    point = telling_point(record)
+    replayed = record.replayed(point)
+    class_R = shown_classes(record.class_counts_C)
+    index_REK = pick(replayed.exit_N, record.table.labels_N, class_R, exits=record.exits, seed=seed)
+    try:
+        images_REK = thumbnails(pixels_of, index_REK)
+    except WorkError as error:
+        return NoFigure(name, f"an image cannot be read ({error})")
+    wrong_N = replayed.prediction_N != record.table.labels_N
+    gallery = Gallery(
+        names=tuple(record.class_names[c] for c in class_R),
+        images_REK=images_REK,
+        wrong_REK=np.where(index_REK == NOBODY, False, wrong_N[index_REK]),
+        leaving_E=tuple(np.bincount(replayed.exit_N, minlength=record.exits).tolist()),
+    )
+    which = (
+        "" if len(class_R) == len(record.class_names) else f" {len(class_R)} of {len(record.class_names):,} classes."
+    )
+    return RunFigure(
+        name,
+        "Easy and hard images",
+        f"Images by the exit they take at the {record.point_label(point)} point, random (seed {seed}). Framed: "
+        f"answered wrongly; grey: no more images leave there. Classes by frequency, the most frequent on top.{which} "
+        f"{record.measured_on}.",
+        lambda: draw_images_by_exit(gallery),
+    )
+
+
+def telling_point(record: RunRecord) -> str:
+    """The economic point; where nobody leaves early at it, the one that spreads the examples most evenly."""
+    if record.at("economic").exit_share[-1] < 1:
+        return "economic"
+    return max(record.family.names(), key=lambda name: min(record.at(name).exit_share))
+
+
+def shown_classes(class_counts_C: NDArray[np.int64]) -> list[int]:
+    """All classes, or so many at equal steps of rank, by falling frequency."""
+    order_C = np.argsort(-class_counts_C, kind="stable")
+    steps = np.linspace(0, len(order_C) - 1, min(MOST_ROWS, len(order_C))).round().astype(np.int64)
+    return [int(c) for c in order_C[steps]]
+
+
+def pick(
+    exit_N: NDArray[np.int64], labels_N: NDArray[np.int64], classes: Sequence[int], *, exits: int, seed: int
+) -> NDArray[np.int64]:
+    """Positions of the images to show, shape (R, E, K), without repetition; `NOBODY` where there are no more."""
+    rng = np.random.default_rng(seed)
+    index_REK = np.full((len(classes), exits, max(1, MOST_IMAGES_A_ROW // exits)), NOBODY, dtype=np.int64)
+    for row, label in enumerate(classes):
+        for k in range(exits):
+            there = rng.permutation(np.flatnonzero((labels_N == label) & (exit_N == k)))[: index_REK.shape[2]]
+            index_REK[row, k, : len(there)] = there
+    return index_REK
+
+
+def thumbnails(pixels_of: PixelsOf, index_REK: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """The images at these positions with transparency, shape (R, E, K, H, W, 4); grey where there is none."""
+    from PIL import Image
+
+    shown_REK = index_REK != NOBODY
+    pixels_MHWC = pixels_of(index_REK[shown_REK])
+    height, width = pixels_MHWC.shape[1:3]
+    shrink = min(1.0, LARGEST_SIDE / max(height, width))
+    size = (max(1, round(width * shrink)), max(1, round(height * shrink)))
+    answer = np.empty((*index_REK.shape, size[1], size[0], 4), dtype=np.uint8)
+    answer[:] = _EMPTY
+    for place, pixels in zip(np.argwhere(shown_REK), pixels_MHWC, strict=True):
+        image = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+        if shrink < 1:
+            image = image.resize(size, Image.Resampling.LANCZOS)
+        answer[tuple(place)] = np.asarray(image.convert("RGBA"))
+    return answer
+
+
+@in_house_style
+def draw_images_by_exit(gallery: Gallery) -> "Figure":
+    """One raster for all images, so that it is one small picture; frames and names are drawn over it."""
+    from matplotlib.patches import Rectangle
+
+    rows, exits, number, height, width, _ = gallery.images_REK.shape
+    down, across = height + _GAP, width + _GAP
+    exit_width = number * across + _EXIT_GAP
+    raster = np.zeros((rows * down - _GAP, exits * exit_width - _EXIT_GAP - _GAP, 4), dtype=np.uint8)
+    figure = new_figure(0.6 + 3.75 * raster.shape[0] / raster.shape[1])
+    axes = figure.add_subplot()
+    for row, k, position in np.ndindex(rows, exits, number):
+        top, left = row * down, k * exit_width + position * across
+        raster[top : top + height, left : left + width] = gallery.images_REK[row, k, position]
+        if gallery.wrong_REK[row, k, position]:
+            frame = Rectangle((left - 0.5, top - 0.5), width, height, fill=False, edgecolor=_WRONG, linewidth=1.3)
+            axes.add_patch(frame)
+    axes.imshow(raster, interpolation="none")
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+    axes.set_yticks([row * down + height / 2 for row in range(rows)], [literal(name, 14) for name in gallery.names])
+    axes.xaxis.tick_top()
+    hardness = {0: "easy", exits - 1: "hard"}
+    axes.set_xticks(
+        [k * exit_width + number * across / 2 for k in range(exits)],
+        [
+            f"exit {k + 1}" + (f" ({hardness[k]})" if k in hardness else "") + f"\n{leaving:,} leave"
+            for k, leaving in enumerate(gallery.leaving_E)
+        ],
+    )
+    return figure

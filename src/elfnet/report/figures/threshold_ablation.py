@@ -1,0 +1,109 @@
+"""The paper's ablation: a line for each training threshold t, a mark on it for each inference threshold s."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from elfnet.calibrate.family import MULTIPLY_ADDS
+from elfnet.calibrate.line_search import named_thresholds
+from elfnet.evaluate.accuracy import measure
+from elfnet.evaluate.derived import derive
+from elfnet.evaluate.replay import replay
+from elfnet.exits.policy import uniform_policy
+from elfnet.exits.threshold import parse_threshold
+from elfnet.report.figures.style import MUTED, in_house_style, literal, look, new_figure
+from elfnet.report.run_figure import FigureOrReason, NoFigure, RunFigure
+from elfnet.report.run_record import RunRecord
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_NAME = "threshold-ablation"
+
+
+@dataclass(frozen=True)
+class AblationPoint:
+    """One pair (t, s): mean cost relative to the plain backbone, accuracy as a fraction of 1."""
+
+    s: str
+    mean_cost: float
+    accuracy: float
+
+
+def threshold_ablation(records: Sequence[RunRecord]) -> FigureOrReason:
+    """From the exit tables of runs that differ in t only; s are the candidates of the first one's recipe."""
+    chosen = differ_in_t_only(records)
+    if len(chosen) < 2:
+        return NoFigure(_NAME, "the ablation needs two runs or more that differ in exits.train_threshold only")
+    candidates = next(iter(chosen.values())).recipe.exits.search
+    lines = {t: ablation_points(record, candidates) for t, record in chosen.items()}
+    first = next(iter(chosen.values()))
+    highest = {t: max(point.accuracy for point in points) for t, points in lines.items()}
+    spread = 100 * (max(highest.values()) - min(highest.values()))
+    return RunFigure(
+        _NAME,
+        "Training and inference thresholds",
+        f"A line for each threshold t of training (one run each), a mark for each threshold s of inference: "
+        f"{', '.join(candidates)}. The best of each line lie within {spread:.1f} points. {first.measured_on}.",
+        lambda: draw_threshold_ablation(lines, unit=first.short_cost_unit),
+    )
+
+
+def differ_in_t_only(records: Sequence[RunRecord]) -> dict[str, RunRecord]:
+    """The largest set of runs with exit tables whose recipes are equal but for t, one run a t, by rising t."""
+    sets: dict[str, dict[str, RunRecord]] = {}
+    for record in records:
+        if record.plain or record.table is None or record.recipe.exits.rule != "elf":
+            continue
+        exits = record.recipe.exits.model_copy(update={"train_threshold": "", "search": ("",)})
+        rest = record.recipe.model_copy(update={"exits": exits}).model_dump_json()
+        sets.setdefault(rest, {}).setdefault(record.recipe.exits.train_threshold, record)
+    largest: Mapping[str, RunRecord] = max(sets.values(), key=len, default={})
+    classes = len(records[0].class_names) if records else 1
+    return dict(sorted(largest.items(), key=lambda pair: parse_threshold(pair[0], classes=classes)))
+
+
+def ablation_points(record: RunRecord, candidates: Sequence[str]) -> list[AblationPoint]:
+    """Each s on the record's exit table, at the confidence scale of the recipe."""
+    table = record.table
+    assert table is not None, "only runs with a table were chosen"
+    derived = derive(table)
+    points = []
+    for name, threshold in named_thresholds(candidates, table.classes).items():
+        policy = uniform_policy(name, threshold, table.exits, derived.confidence_scale)
+        metrics = measure(table, replay(derived, policy), with_confusion=False)
+        points.append(AblationPoint(name.removeprefix("s="), metrics.mean_cost, metrics.accuracy))
+    return points
+
+
+@in_house_style
+def draw_threshold_ablation(lines: Mapping[str, Sequence[AblationPoint]], *, unit: str = MULTIPLY_ADDS) -> "Figure":
+    """Cost to the right, accuracy upwards; the first and the last s are named."""
+    figure = new_figure(3.6)
+    axes: Any = figure.add_subplot()
+    for position, (t, points) in enumerate(lines.items()):
+        style = look(position)
+        axes.plot(
+            [point.mean_cost for point in points],
+            [100 * point.accuracy for point in points],
+            color=style.colour,
+            linestyle=style.line,
+            marker=style.marker,
+            label=literal(f"t = {t}"),
+        )
+    for end, offset, side in ((0, (7, -9), "left"), (-1, (0, 7), "right")):
+        point = max((points[end] for points in lines.values()), key=lambda one: one.accuracy)
+        axes.annotate(
+            literal(f"s = {point.s}"),
+            (point.mean_cost, 100 * point.accuracy),
+            xytext=offset,
+            textcoords="offset points",
+            ha=side,
+            fontsize=8,
+            color=MUTED,
+        )
+    axes.margins(x=0.08, y=0.14)
+    axes.set_xlabel(f"mean cost ({unit})")
+    axes.set_ylabel("accuracy (%)")
+    figure.legend(loc="outside upper center", ncols=min(4, len(lines)))
+    return figure

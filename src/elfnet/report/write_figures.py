@@ -1,0 +1,114 @@
+"""Every figure of some runs as PNG and SVG files, each with its title and caption inside."""
+
+import re
+import textwrap
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from elfnet import atomic
+from elfnet.checkpoint.run_directory import RunDirectory
+from elfnet.errors import WorkError
+from elfnet.report.figure_catalogue import figures_of_run, figures_of_runs
+from elfnet.report.figures.style import MUTED, PAPER, house_style, literal
+from elfnet.report.run_figure import FigureOrReason, NoFigure, RunFigure
+from elfnet.report.run_record import read_runs
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from matplotlib.transforms import Bbox
+
+# With what is left out of each: neither says when or with what it was made, so that the same figure is the same file.
+FORMATS: dict[str, dict[str, None]] = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
+DOTS_AN_INCH = 200
+_CAPTION_SIZE, _TITLE_SIZE = 7.5, 10.0
+_CAPTION_CHARACTERS, _TITLE_CHARACTERS = 78, 54
+_CAPTION_INCHES, _TITLE_INCHES = 0.135, 0.17
+
+
+@dataclass(frozen=True)
+class WrittenFigures:
+    """What was written, and what was not.
+
+    Attributes:
+        files: in the order of the page; each figure once as PNG and once as SVG.
+        left_out: one line each, with the reason.
+    """
+
+    files: tuple[Path, ...]
+    left_out: tuple[str, ...]
+
+
+def write_figures(
+    runs: Sequence[RunDirectory | str | Path], directory: str | Path, *, with_images: bool = True
+) -> WrittenFigures:
+    """Draw all figures of finished runs, from their files only; the same files give the same bytes.
+
+    A figure of one run among several is called `RUN-FIGURE`, one that compares runs, or is of a single run, `FIGURE`.
+
+    Args:
+        runs: run directories that have been calibrated.
+        directory: made if it is not there.
+        with_images: draw images of the test split by the exit they take, where the data is on this machine.
+    """
+    records = read_runs(runs)
+    directory = Path(directory)
+    if directory.exists() and not directory.is_dir():
+        raise WorkError(f"cannot write figures into {directory}: it is a file; name a directory")
+    named: list[tuple[str, FigureOrReason]] = []
+    for record in records:
+        prefix = f"{_file_name(record.name)}-" if len(records) > 1 else ""
+        named += [(f"{prefix}{figure.name}", figure) for figure in figures_of_run(record, with_images=with_images)]
+    named += [(figure.name, figure) for figure in figures_of_runs(records)]
+    files = [
+        file for name, figure in named if isinstance(figure, RunFigure) for file in _write(figure, directory / name)
+    ]
+    left_out = [f"{name}: {figure.reason}" for name, figure in named if isinstance(figure, NoFigure)]
+    return WrittenFigures(tuple(files), tuple(left_out))
+
+
+def _write(figure: RunFigure, place: Path) -> list[Path]:
+    """Drawn once, saved in every format."""
+    files = []
+    with house_style() as settings, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a class name in a script that DejaVu lacks
+        settings.update({"svg.fonttype": "none", "svg.hashsalt": f"elfnet {figure.name}"})
+        drawn = figure.draw()
+        paper = _add_words(drawn, figure)
+        for kind, metadata in FORMATS.items():
+            save = partial(
+                drawn.savefig, format=kind, dpi=DOTS_AN_INCH, facecolor=PAPER, metadata=metadata, bbox_inches=paper
+            )
+            files.append(place.with_name(f"{place.name}.{kind}"))
+            atomic.write_with(files[-1], save)
+    return files
+
+
+def _add_words(drawn: "Figure", figure: RunFigure) -> "Bbox":
+    """Title above and caption below the drawing, which stays as it is; returns the paper that holds all, in inches."""
+    from matplotlib.transforms import Bbox
+
+    title = textwrap.wrap(literal(figure.title, 200), _TITLE_CHARACTERS)
+    caption = textwrap.wrap(literal(figure.caption, 2000), _CAPTION_CHARACTERS)
+    width, height = drawn.get_size_inches()
+    above, below = 0.12 + _TITLE_INCHES * len(title), 0.12 + _CAPTION_INCHES * len(caption)
+    words = [
+        drawn.text(0.02, 1 + 0.05 / height, "\n".join(title), fontsize=_TITLE_SIZE, weight="bold", va="bottom"),
+        drawn.text(0.02, -0.04 / height, "\n".join(caption), fontsize=_CAPTION_SIZE, color=MUTED, va="top"),
+    ]
+    # Laid out as it stands in the page, then held fast: legends at the edge of the drawing, not of the larger paper.
+    for text in words:
+        text.set_in_layout(False)
+    drawn.draw_without_rendering()
+    drawn.set_layout_engine("none")
+    for legend in drawn.legends:
+        legend.set_bbox_to_anchor((0, 0, 1, 1), transform=drawn.transFigure)
+    return Bbox([[0.0, -below], [width, height + above]])
+
+
+def _file_name(name: str) -> str:
+    """A run's name without what a file name may not hold; runs may be told apart by their directories."""
+    return re.sub(r"[^\w.+-]+", "-", name).strip("-.") or "run"

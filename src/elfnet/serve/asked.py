@@ -1,0 +1,159 @@
+"""What a prediction request asks for, whichever way it is written."""
+
+import base64
+import binascii
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from elfnet.serve.multipart import FormPart, parse_multipart
+from elfnet.serve.refusal import Refusal, too_large
+
+LONGEST_NAME = 120
+IMAGE_FIELDS = ("image", "images", "file", "files")
+
+
+@dataclass(frozen=True)
+class Upload:
+    """One image as it was sent."""
+
+    name: str
+    content: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A prediction request.
+
+    Attributes:
+        point: a name, a budget, or None for the point in force.
+        top: how many classes to name.
+        explain: run every exit as well.
+    """
+
+    uploads: tuple[Upload, ...]
+    point: str | float | None = None
+    top: int = 5
+    explain: bool = False
+
+
+class JsonImage(BaseModel):
+    """An image with a name of its own."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    name: Annotated[str, Field(description="comes back in the answer")] = ""
+    data: Annotated[str, Field(description="the file, base64")]
+
+
+class PredictJson(BaseModel):
+    """The JSON form of a prediction request."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    images: Annotated[list[str | JsonImage], Field(description="image files, base64", min_length=1)]
+    operating_point: Annotated[str | None, Field(description="name of a point; default: the one in force")] = None
+    budget: Annotated[float | None, Field(description="instead: the most accurate point within this mean cost")] = None
+    top: Annotated[int, Field(description="classes to name, best first", ge=1)] = 5
+    explain: Annotated[bool, Field(description="also the confidence at every exit; one image only")] = False
+
+
+def read_asked(content_type: str, body: bytes, *, most_images: int) -> Asked:
+    """Parse a body; 415, 400, 413 or 422 with one sentence if it cannot be."""
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind == "multipart/form-data":
+        asked = _from_form(parse_multipart(content_type, body), most_images)
+    elif kind == "application/json":
+        asked = _from_json(body, most_images)
+    else:
+        raise Refusal(415, f"content type {kind[:80]!r} is not read; send multipart/form-data or application/json")
+    if asked.explain and len(asked.uploads) != 1:
+        raise Refusal(422, f"explain is for one image, {len(asked.uploads)} were sent; send one")
+    return asked
+
+
+def _from_json(body: bytes, most_images: int) -> Asked:
+    try:
+        found = PredictJson.model_validate_json(body)
+    except ValidationError as error:
+        raise Refusal(*describe(error)) from None
+    _require_few(len(found.images), most_images)
+    uploads = []
+    for number, image in enumerate(found.images, start=1):
+        data, name = (image, "") if isinstance(image, str) else (image.data, image.name)
+        try:
+            content = base64.b64decode(data, validate=True)
+        except (binascii.Error, ValueError):
+            raise Refusal(400, f"image {number} is not base64; encode the bytes of the file") from None
+        uploads.append(Upload(_short(name) or f"image {number}", content))
+    return Asked(
+        uploads=tuple(uploads), point=_point(found.operating_point, found.budget), top=found.top, explain=found.explain
+    )
+
+
+def _from_form(parts: Sequence[FormPart], most_images: int) -> Asked:
+    files = [part for part in parts if part.file_name is not None]
+    _require_few(len(files), most_images)
+    if not files:
+        raise Refusal(400, "there is no image in the form; send one or more files in the field 'image'")
+    for part in files:
+        if part.name not in IMAGE_FIELDS:
+            raise Refusal(400, f"field {_short(part.name)!r} is unknown; send images in the field 'image'")
+    fields = {}
+    for part in parts:
+        if part.file_name is None:
+            if part.name not in ("operating_point", "budget", "top", "explain"):
+                raise Refusal(
+                    400, f"field {_short(part.name)!r} is unknown; known are operating_point, budget, top, explain"
+                )
+            fields[part.name] = bytes(part.content[:200]).decode(errors="replace").strip()
+    uploads = tuple(
+        Upload(_short(part.file_name or "") or f"image {number}", bytes(part.content))
+        for number, part in enumerate(files, start=1)
+    )
+    budget = _number("budget", fields["budget"]) if fields.get("budget") else None
+    top = _number("top", fields.get("top") or "5")
+    if top != int(top) or top < 1:
+        raise Refusal(422, f"top={fields['top']} must be a whole number of 1 or more")
+    explain = fields.get("explain", "false").lower()
+    if explain not in ("true", "false", "1", "0"):
+        raise Refusal(422, f"explain={explain!r} must be true or false")
+    point = _point(fields.get("operating_point") or None, budget)
+    return Asked(uploads=uploads, point=point, top=int(top), explain=explain in ("true", "1"))
+
+
+def describe(error: ValidationError) -> tuple[int, str]:
+    """Status and one line for the first thing that is wrong: 400 if it is no JSON, else 422."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    if first["type"] == "json_invalid":
+        return 400, f"the body is not JSON: {first['msg'].removeprefix('Invalid JSON: ')}"
+    # The name of an unknown field comes from outside.
+    where = ".".join(str(part) for part in first["loc"])[:LONGEST_NAME]
+    return 422, f"{where or 'the body'}: {first['msg'].removeprefix('Value error, ')}"
+
+
+def _point(name: str | None, budget: float | None) -> str | float | None:
+    if name is not None and budget is not None:
+        raise Refusal(422, "operating_point and budget both choose the point; send one of them")
+    return budget if name is None else name
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise Refusal(422, f"{name}={text[:40]!r} is not a number")
+    return number
+
+
+def _require_few(images: int, most: int) -> None:
+    if images > most:
+        raise too_large(f"the request has {images} images, the limit is {most}; send several requests")
+
+
+def _short(name: str) -> str:
+    """A name from outside, fit for a line of text."""
+    return "".join(character for character in name[:LONGEST_NAME] if character.isprintable())

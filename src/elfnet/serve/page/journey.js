@@ -1,0 +1,113 @@
+// The way of one image: what every exit says, against its threshold, and where the image leaves.
+
+import { cost, element, exitClass, milliseconds, percent } from "./text.js";
+
+const NEVER = 1;
+
+export class Journey {
+  constructor(place, result, model) {
+    this.model = model;
+    this.result = result;
+    this.stages = model.cost.map((_, i) => new Stage(i, model));
+    place.replaceChildren(...this.stages.map((stage) => stage.item));
+  }
+
+  /** The thresholds of a point, before there is an image. */
+  showPoint(point) {
+    this.stages.forEach((stage, i) => stage.showThreshold(point, i));
+  }
+
+  /** `seen` is what the explanation says of this point; `measured` the answer that was really computed. */
+  show(point, seen, measured) {
+    this.stages.forEach((stage, i) => {
+      stage.showThreshold(point, i);
+      stage.showImage(point, seen, i);
+    });
+    const taken = measured.point === point.name ? `, computed in ${milliseconds(measured.engineMs)}` : "";
+    this.result.replaceChildren(
+      element("strong", { text: seen.label }),
+      `, ${percent(seen.confidence)} sure. Left at exit ${seen.exit} of ${this.model.exits}, ` +
+        `cost ${cost(seen.cost)} of the plain network${taken}.`,
+    );
+  }
+}
+
+class Stage {
+  constructor(i, model) {
+    this.model = model;
+    this.last = i === model.exits - 1;
+    this.level = element("span", { className: "level" });
+    this.threshold = element("span", { className: "threshold" });
+    this.says = element("p", { className: "stage-says", text: "\u2013" });
+    this.note = element("p", { className: "stage-note", text: "\u00a0" });
+    this.item = element("li", { className: "stage" },
+      element("div", { className: "stage-top" },
+        element("b", { text: `Exit ${i + 1}` }),
+        this.spent = element("span", { className: "muted", text: "\u00a0" })),
+      element("div", { className: "meter" }, this.level, this.threshold),
+      this.says, this.note);
+  }
+
+  showThreshold(point, i) {
+    const limit = this.last ? null : point.policy.thresholds[i];
+    this.limit = limit;
+    this.spent.textContent = `cost ${cost(costToExit(this.model, point.policy, i))}`;
+    this.threshold.hidden = limit === null;
+    if (limit !== null) this.threshold.style.left = percent(limit, 2).replace(" ", "");
+    this.note.textContent = this.last
+      ? "all who are left leave here"
+      : limit >= NEVER ? (point.policy.combine ? "nobody leaves here" : "nobody leaves here: its head is not run") : `leaves above ${percent(limit, 1)}`;
+  }
+
+  showImage(point, seen, i) {
+    const confidence = seen.confidence_by_exit[i];
+    this.level.style.width = percent(confidence, 2).replace(" ", "");
+    this.level.style.transitionDelay = `${0.12 * i}s`;
+    this.says.textContent = `${seen.label_by_exit[i]}, ${percent(confidence, 1)}`;
+    const exit = i + 1;
+    this.item.className = `stage${exit === seen.exit ? " left" : ""}${exit > seen.exit ? " beyond" : ""}`;
+    if (exit === seen.exit) this.note.textContent = this.last ? "leaves at the last exit" : `leaves: above ${percent(this.limit, 1)}`;
+    else if (exit < seen.exit && this.limit < NEVER) this.note.textContent = `goes on: not above ${percent(this.limit, 1)}`;
+    else if (exit > seen.exit) this.note.textContent = "not computed at this point";
+  }
+}
+
+/** Up to and including exit i: heads at which nobody can leave are not run, and not paid for. */
+function costToExit(model, policy, i) {
+  const skipped = model.head_cost.filter((_, k) => k <= i && !policy.combine && policy.thresholds[k] >= NEVER);
+  return model.cost[i] - skipped.reduce((sum, spent) => sum + spent, 0);
+}
+
+/** What the other points would answer: ranges of cost with the same exit and answer, and all of them as a table. */
+export function showElsewhere(place, rungs, explanation, current) {
+  const seen = new Map(explanation.points.map((view) => [view.operating_point, view]));
+  const ranges = [];
+  for (const rung of rungs) {
+    const view = seen.get(rung.name);
+    const last = ranges.at(-1);
+    if (last && last.view.label === view.label && last.view.exit === view.exit) last.rungs.push(rung);
+    else ranges.push({ view, rungs: [rung] });
+  }
+  const open = place.querySelector("details")?.open ?? false;
+  const strip = element("div", { className: "strip" }, ...rungs.map((rung) =>
+    element("span", { className: exitClass(seen.get(rung.name).exit), title: `${rung.name}: exit ${seen.get(rung.name).exit}` })));
+  strip.setAttribute("aria-hidden", "true");
+  const list = element("ul", { className: "ranges" }, ...ranges.map(({ view, rungs: inside }) =>
+    element("li", { className: inside.some((rung) => rung.name === current.name) ? "now" : "" },
+      element("span", { className: `swatch ${exitClass(view.exit)}` }),
+      element("span", { className: "muted", text: `mean cost ${between(inside)}` }),
+      element("span", { text: `${view.label} at exit ${view.exit}` }))));
+  const rows = explanation.points.map((view) => element("tr", { className: view.operating_point === current.name ? "now" : "" },
+    ...[view.operating_point, view.label, percent(view.confidence, 1), view.exit, cost(view.cost)].map((text) => element("td", { text }))));
+  const head = element("tr", {}, ...["operating point", "answer", "confidence", "exit", "cost"].map((text) => element("th", { text })));
+  for (const cell of head.children) cell.scope = "col";
+  const table = element("div", { className: "scroll" }, element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows)));
+  const all = element("details", {}, element("summary", { text: `All ${explanation.points.length} points` }), table);
+  all.open = open;
+  place.replaceChildren(strip, list, all);
+}
+
+function between(rungs) {
+  const [low, high] = [rungs[0], rungs.at(-1)].map((rung) => cost(rung.expected.mean_cost));
+  return low === high ? low : `${low}\u2013${high}`;
+}

@@ -1,0 +1,24 @@
+// Numbers and elements. Whatever comes from outside becomes text, never markup.
+
+export const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)} %`;
+export const cost = (value) => value.toFixed(2);
+export const milliseconds = (value) => (value < 10 ? value.toFixed(1) : value.toFixed(0)) + " ms";
+
+/** An element with a class, text and children. */
+export function element(tag, { className = "", text = null, title = null } = {}, ...children) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  if (text !== null) made.textContent = text;
+  if (title !== null) made.title = title;
+  made.append(...children);
+  return made;
+}
+
+export function drawing(tag, attributes, text = null) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  if (text !== null) made.textContent = text;
+  return made;
+}
+
+export const exitClass = (exit) => (exit <= 4 ? `exit-${exit}` : "exit-more");

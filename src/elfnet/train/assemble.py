@@ -1,0 +1,127 @@
+"""Putting a network where it is to run, and everything that trains it around it."""
+
+from typing import NamedTuple
+
+import torch
+
+from elfnet.checkpoint.format import Checkpoint
+from elfnet.criterion.class_weights import class_weights
+from elfnet.data.batches import EvaluationFeed, Normalisation, TrainingFeed
+from elfnet.data.batches_from_recipe import evaluation_batches, training_batches
+from elfnet.data.preparation_from_recipe import workers_of
+from elfnet.data.splits import Splits
+from elfnet.errors import RequestError
+from elfnet.models.frozen import freeze_backbone
+from elfnet.models.staged import StagedNetwork
+from elfnet.recipe.schema import DataRecipe, Recipe
+from elfnet.train.epoch_statistics import head_classes
+from elfnet.train.exiting_forward import ExitingForward
+from elfnet.train.from_recipe import loss_of, rule_of, schedule_of
+from elfnet.train.machine import Machine
+from elfnet.train.observer import Observer
+from elfnet.train.optimiser import build_sgd, restore_momentum
+from elfnet.train.processes import Processes
+from elfnet.train.trainer import Trainer
+
+
+class Assembled(NamedTuple):
+    """What a run is made of."""
+
+    trainer: Trainer
+    optimiser: torch.optim.Optimizer
+    batches: TrainingFeed
+    calibration: EvaluationFeed
+
+
+def assemble(
+    recipe: Recipe,
+    splits: Splits,
+    normalisation: Normalisation,
+    network: StagedNetwork,
+    machine: Machine,
+    saved: Checkpoint | None,
+    observer: Observer,
+    processes: Processes,
+) -> Assembled:
+    fabric = processes.fabric
+    network.to(fabric.device)
+    if machine.channels_last:
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if recipe.train.sync_batch_norm and processes.world > 1:
+        _refuse_empty_shares(len(splits.train), recipe.train.batch_size, processes.world)
+        torch.nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
+    counts = splits.class_counts_C.tolist()
+    forward = ExitingForward(network, rule_of(recipe, len(counts)), left=recipe.exits.left)
+    if recipe.train.backbone_lr_factor == 0:
+        freeze_backbone(network)
+    optimiser = build_sgd(
+        network,
+        lr=recipe.train.lr,
+        momentum=recipe.train.momentum,
+        weight_decay=recipe.train.weight_decay,
+        backbone_lr_factor=recipe.train.backbone_lr_factor,
+    )
+    if saved is not None:
+        restore_momentum(optimiser, network, saved.optimiser)
+    data = _workers_divided(recipe.data, processes.on_this_node)
+    batches, calibration = processes.one_first(lambda: _feeds(data, recipe, splits, normalisation, machine, processes))
+    if machine.compile:
+        forward.compile_for(-(-batches.batch_size // (processes.world * recipe.train.accumulate)))
+    trainer = Trainer(
+        fabric=fabric,
+        forward=forward,
+        optimiser=optimiser,
+        loss=loss_of(recipe.criterion, counts),
+        class_weights_C=torch.from_numpy(
+            class_weights(recipe.criterion.reweight, counts, beta=recipe.criterion.effective_beta)
+        ).float(),
+        reweight=recipe.criterion.reweight,
+        schedule=schedule_of(recipe),
+        batches=batches,
+        is_head_C=head_classes(counts),
+        seed=recipe.train.seed,
+        accumulate=recipe.train.accumulate,
+        on_step=observer.step,
+    )
+    return Assembled(trainer, optimiser, batches, calibration)
+
+
+def _feeds(
+    data: DataRecipe,
+    recipe: Recipe,
+    splits: Splits,
+    normalisation: Normalisation,
+    machine: Machine,
+    processes: Processes,
+) -> tuple[TrainingFeed, EvaluationFeed]:
+    """This process's share of both splits; image files are packed here if they are not yet."""
+    device, share = processes.fabric.device, processes.share
+    batches = training_batches(
+        data,
+        splits,
+        normalisation,
+        batch_size=recipe.train.batch_size,
+        seed=recipe.train.seed,
+        device=device,
+        channels_last=machine.channels_last,
+        share=share,
+    )
+    calibration = evaluation_batches(data, splits.calibration, normalisation, device=device, share=share)
+    return batches, calibration
+
+
+def _workers_divided(data: DataRecipe, processes: int) -> DataRecipe:
+    """Processes of a node share its cores; a number of readers that was asked for is each process's."""
+    if data.workers >= 0 or processes == 1:
+        return data
+    return data.model_copy(update={"workers": max(1, workers_of(data) // processes)})
+
+
+def _refuse_empty_shares(examples: int, batch_size: int, world: int) -> None:
+    """A process with nothing to run could not take part in synchronised batch norm, and the others would wait."""
+    last = examples % min(batch_size, examples)
+    if 0 < last < world:
+        raise RequestError(
+            f"train.sync_batch_norm=true needs an image for each of {world} processes, and the last batch of an epoch "
+            f"has {last}; change train.batch_size"
+        )

@@ -1,0 +1,180 @@
+"""Starting the processes of a run: one a device, by Lightning Fabric or by torchrun.
+
+On CPUs a "device" is a process; they talk through gloo, GPUs through NCCL.
+"""
+
+import inspect
+import logging
+import os
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import chain
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from lightning_fabric.strategies.ddp import DDPStrategy
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
+from torch.nn.parallel import DistributedDataParallel
+
+from elfnet.errors import RequestError, WorkError
+
+DEFAULT_TIMEOUT = 1800.0
+"""Seconds that a process waits for the others; the first one may have data to download or to pack meanwhile."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """How many processes a run has.
+
+    Attributes:
+        devices: on each node; None: what torchrun says, else 1.
+        num_nodes: machines; None: what torchrun says, else 1.
+        timeout: seconds that a process waits for the others before it gives up.
+    """
+
+    devices: int | None = None
+    num_nodes: int | None = None
+    timeout: float = DEFAULT_TIMEOUT
+
+    def settled(self) -> "Launch":
+        """With the numbers filled in; refused where they contradict torchrun's."""
+        devices, nodes = 1, 1
+        if by_torchrun():
+            devices = int(os.environ["LOCAL_WORLD_SIZE"])
+            nodes = int(os.environ["WORLD_SIZE"]) // devices
+            for name, asked, there in (("devices", self.devices, devices), ("num-nodes", self.num_nodes, nodes)):
+                if asked not in (None, there):
+                    raise RequestError(f"--{name} {asked} contradicts torchrun, which started {there}; leave it out")
+        settled = Launch(devices=self.devices or devices, num_nodes=self.num_nodes or nodes, timeout=self.timeout)
+        for name, value in (("devices", self.devices), ("num-nodes", self.num_nodes), ("timeout", self.timeout)):
+            if value is not None and value <= 0:
+                raise RequestError(f"--{name} {value:g} must be positive")
+        return settled
+
+    @property
+    def world(self) -> int:
+        """Processes in all."""
+        return (self.devices or 1) * (self.num_nodes or 1)
+
+
+def by_torchrun() -> bool:
+    """Whether torchrun started this process."""
+    return torch.distributed.is_available() and torch.distributed.is_torchelastic_launched()
+
+
+def restarted() -> bool:
+    """Whether torchrun started this process again after one of the run's processes failed."""
+    return by_torchrun() and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def is_first_process() -> bool:
+    """Whether this process is the one that writes and speaks."""
+    if by_torchrun():
+        return os.environ["RANK"] == "0"
+    return int(os.environ.get("LOCAL_RANK", "0")) == 0 and int(os.environ.get("NODE_RANK", "0")) == 0
+
+
+def refuse_uneven_batches(batch_size: int, accumulate: int, launch: Launch) -> None:
+    """Every process takes an equal part of every full batch."""
+    if batch_size % (launch.world * accumulate):
+        parts = f"{launch.world} processes" + (f" times train.accumulate={accumulate}" if accumulate > 1 else "")
+        raise RequestError(
+            f"train.batch_size={batch_size} cannot be divided among {parts}; "
+            f"use a multiple of {launch.world * accumulate}, or another number of --devices"
+        )
+
+
+def start(launch: Launch, *, device: str, precision: str) -> Fabric:
+    """The processes of a run, this one among them; returns in each once they all have met.
+
+    Args:
+        device: cpu, cuda or mps.
+        precision: Fabric's name of it.
+    """
+    if launch.world == 1:
+        return Fabric(accelerator=device, devices=1, precision=precision)  # type: ignore[arg-type]
+    _refuse_devices(device, launch.devices or 1)
+    # Fabric's loggers tell of every process that joins; a run has its own first line.
+    for name in ("lightning_fabric", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    # Statistics of batch norm are averaged once an epoch instead of sent at every step; torch has renamed the setting.
+    known = inspect.signature(DistributedDataParallel.__init__).parameters
+    sent_each_step = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+    settings: dict[str, Any] = {sent_each_step: False, "gradient_as_bucket_view": True}
+    strategy = DDPStrategy(timeout=timedelta(seconds=launch.timeout), **settings)
+    fabric = Fabric(
+        accelerator=device,
+        devices=launch.devices or 1,
+        num_nodes=launch.num_nodes or 1,
+        strategy=strategy,
+        precision=precision,  # type: ignore[arg-type]
+    )
+    try:
+        if restarted():
+            _meet_again(device, launch)
+        fabric.launch()
+    except (torch.distributed.DistError, RuntimeError) as error:
+        address = f"{os.environ.get('MASTER_ADDR', '127.0.0.1')}:{os.environ.get('MASTER_PORT', '?')}"
+        way_out = "see what the others said"
+        if launch.num_nodes != 1:
+            way_out = (
+                f"start it on all {launch.num_nodes} nodes with the same MASTER_ADDR and MASTER_PORT and each its own "
+                "NODE_RANK"
+            )
+        raise WorkError(
+            f"the {launch.world} processes of this run did not all meet at {address} within {launch.timeout:g} s "
+            f"({_in_short(error)}); {way_out}, or raise --timeout"
+        ) from error
+    return fabric
+
+
+def lost_others(error: BaseException, launch: Launch) -> WorkError | None:
+    """The line for a failure to reach the other processes; None for any other failure."""
+    # gloo raises plain RuntimeErrors. What a library wrapped is looked into as well.
+    texts = [str(one) for one in chain([error], _causes(error))]
+    if launch.world == 1 or not any(word in text for text in texts for word in ("gloo", "NCCL", "ProcessGroup")):
+        return None
+    timed_out = any("imed out" in text or "imeout" in text for text in texts)
+    what = f"did not answer within {launch.timeout:g} s" if timed_out else "ended"
+    return WorkError(
+        f"another process of this run {what} ({_in_short(error)}); see what it said, and go on with --resume"
+    )
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    causes = []
+    while (error := error.__cause__) is not None:  # type: ignore[assignment]
+        causes.append(error)
+    return causes
+
+
+def _in_short(error: BaseException) -> str:
+    """The first sentence of a library's error, without the place in its source."""
+    line = re.sub(r"\[\S+:\d+\]\s*(?=\w)", "", str(error).strip().partition("\n")[0])
+    return line.partition(". ")[0][:200]
+
+
+def _meet_again(device: str, launch: Launch) -> None:
+    """Meet under a name of this attempt: torchrun keeps the addresses of the processes that it ended."""
+    timeout = timedelta(seconds=launch.timeout)
+    store, rank, world = next(rendezvous("env://", timeout=timeout))
+    torch.distributed.init_process_group(
+        "nccl" if device == "cuda" else "gloo",
+        store=PrefixStore(f"attempt-{os.environ['TORCHELASTIC_RESTART_COUNT']}", store),
+        rank=rank,
+        world_size=world,
+        timeout=timeout,
+        device_id=torch.device("cuda", int(os.environ["LOCAL_RANK"])) if device == "cuda" else None,
+    )
+
+
+def _refuse_devices(device: str, devices: int) -> None:
+    if device == "mps":
+        raise RequestError(f"--devices {devices}: Apple's GPU is one device; use train.device=cpu, or --devices 1")
+    if device == "cuda" and devices > torch.cuda.device_count():
+        raise RequestError(
+            f"--devices {devices}: this machine has {torch.cuda.device_count()} GPUs; use at most as many"
+        )

@@ -1,0 +1,41 @@
+"""elfnet serve: what it refuses before it listens."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "reason"),
+    [
+        (["none.elfnet"], 2, "none.elfnet"),
+        (["none.elfnet", "--operating-point", "full", "--budget", "0.6"], 2, "give one of them"),
+        (["none.elfnet", "--max-batch", "0"], 2, "max_batch=0 must be 1 or more"),
+        (["none.elfnet", "--samples", "nowhere"], 2, "--samples nowhere is not a folder"),
+        (["none.elfnet", "--token-file", "nowhere"], 1, "cannot read the token in nowhere"),
+        (["none.elfnet", "--prot", "1"], 2, "did you mean --port?"),
+    ],
+)
+def test_refused_in_one_line(
+    elfnet: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], code: int, reason: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found, out, error = elfnet("serve", *words)
+    assert (found, out) == (code, "")
+    assert error.startswith("elfnet: ")
+    assert reason in error
+    assert error.count("\n") == 1
+
+
+def test_a_missing_extra_is_named(elfnet: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    for module in [name for name in sys.modules if name.startswith("elfnet.serve.")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    code, _, error = elfnet("serve", "x.elfnet")
+    assert code == 1
+    assert "serving needs uvicorn: pip install 'elfnet[serve]'" in error

@@ -1,0 +1,53 @@
+"""What a listing says before any image is looked at."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from elfnet.data.describe_listing import describe_listing, listings_at, render_listing
+from elfnet.data.groups import FrequencyGroups
+from elfnet.data.source import SourceRequest
+from elfnet.errors import WorkError
+
+GROUPS = FrequencyGroups(many_above=4, few_below=3)
+
+
+def test_a_folder_with_splits(image_folder: Callable[..., Path]) -> None:
+    image_folder({"a": 6, "b": 3, "c": 2}, below="images/train")
+    root = image_folder({"b": 2}, below="images/test").parent
+    facts = describe_listing(listings_at(root, SourceRequest()), GROUPS)
+    assert facts["classes"] == 3
+    assert facts["examples"] == {"train": 11, "test": 2}
+    assert facts["imbalance_ratio"] == 3
+    assert {name: group["classes"] for name, group in facts["groups"].items()} == {"many": 1, "medium": 1, "few": 1}
+    assert facts["per_class"][1] == {"label": 1, "name": "b", "group": "medium", "train": 3, "test": 2}
+    assert "group_column" not in facts
+    assert "files" not in facts
+
+
+def test_a_list_whose_files_are_not_there(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("".join(f"x/{i}.jpg {i % 2 * (i > 5)}\n" for i in range(20)))
+    (tmp_path / "val.txt").write_text("y.jpg 1\n")
+    request = SourceRequest(calibration=tmp_path / "val.txt")
+    facts = describe_listing(listings_at(tmp_path / "train.txt", request), GROUPS)
+    assert facts["examples"] == {"train": 20, "calibration": 1}
+    assert [row["train"] for row in facts["per_class"]] == [13, 7]
+    (tmp_path / "val.txt").write_text("y.jpg 2\n")
+    with pytest.raises(WorkError, match="has label 2"):
+        listings_at(tmp_path / "train.txt", request)
+
+
+def test_groups_of_a_table(tmp_path: Path) -> None:
+    rows = [("a", 0, "p1"), ("b", 1, "p1"), ("c", 1, "p2"), ("d", 1, "p3")]
+    (tmp_path / "t.csv").write_text("path,label,who\n" + "".join(f"{a},{b},{c}\n" for a, b, c in rows))
+    listings = listings_at(tmp_path / "t.csv", SourceRequest(group_column="who"))
+    assert describe_listing(listings, GROUPS)["group_column"] == {"train": {"groups": 3, "largest": 2}}
+    screen = Console(file=io.StringIO(), width=100)
+    screen.print(render_listing(listings, GROUPS))
+    assert isinstance(screen.file, io.StringIO)
+    text = screen.file.getvalue()
+    assert "train: 3 groups that stay together, the largest of 2" in text
+    assert "imbalance ratio: 3" in text

@@ -1,0 +1,151 @@
+"""What one process computes and two must: run in the test's own process, and as a script that starts two.
+
+`python distributed_job.py DIRECTORY` starts both processes, writes what each found into DIRECTORY, and trains a recipe.
+"""
+
+# Shapes: N examples, F features, E exits, B batch, C classes
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from elfnet.criterion.base_loss import BaseLoss
+from elfnet.data.batches import Normalisation
+from elfnet.data.feature_batches import FeatureTrainingBatches
+from elfnet.data.feature_rows import FeatureRows
+from elfnet.exits.training_rule import TrainingRule
+from elfnet.models.staged import StagedNetwork
+from elfnet.recipe.load import load_recipe
+from elfnet.recipe.schema import Recipe
+from elfnet.train.epoch_statistics import head_classes
+from elfnet.train.exiting_forward import ExitingForward
+from elfnet.train.launch import Launch, start
+from elfnet.train.optimiser import build_sgd
+from elfnet.train.processes import Processes, SharedRequestError
+from elfnet.train.schedule import Schedule
+from elfnet.train.session import train_recipe
+from elfnet.train.trainer import Trainer
+
+FEATURES, CLASSES, EPOCHS, SWITCH, BATCH = 6, 3, 4, 2, 8
+COUNTS = (30, 14, 5)  # 49 examples: the last batch of an epoch has one, and one of two processes gets nothing of it
+CASES: dict[str, dict[str, Any]] = {
+    "mask": {"left": "mask"},
+    "drop": {"left": "drop"},
+    "accumulate": {"left": "drop", "accumulate": 2},
+    "balanced": {"left": "mask", "sampler": "class-balanced"},
+}
+
+
+class CrossEntropy64(BaseLoss):
+    """The package's own loss computes in float32, in which no trajectory could agree to ten digits."""
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        return -logits.log_softmax(dim=-1).gather(-1, target.unsqueeze(-1)).squeeze(-1)
+
+
+class InFloat64(FeatureTrainingBatches):
+    def epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        for features, labels_B in super().epoch(epoch):
+            yield features.double(), labels_B
+
+
+def rows() -> FeatureRows:
+    rng = np.random.default_rng(3)
+    labels_N = np.repeat(np.arange(CLASSES), COUNTS)
+    centres_CF = rng.normal(size=(CLASSES, FEATURES))
+    return FeatureRows((centres_CF[labels_N] + rng.normal(size=(49, FEATURES))).astype(np.float32), labels_N)
+
+
+def network() -> StagedNetwork:
+    torch.manual_seed(5)
+    first = nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, 8), nn.GroupNorm(2, 8), nn.Tanh())
+    second, third = (nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(2))
+    heads: list[nn.Module] = [nn.Linear(8, CLASSES) for _ in range(3)]
+    return StagedNetwork([first, second, third], heads, classes=CLASSES).double()
+
+
+def trajectory(
+    fabric: Fabric, *, left: Any, accumulate: int = 1, sampler: str = "shuffle"
+) -> tuple[list[Tensor], list[dict[str, Any]], list[bool]]:
+    """Weights after every epoch, the log, and whether anyone of this process's share reached the last exit, by step."""
+    trained = network()
+    forward = ExitingForward(trained, TrainingRule(threshold=0.4), left=left)
+    reached: list[bool] = []
+    forward.register_forward_hook(lambda _module, _inputs, outputs: reached.append(bool(outputs[1][-1].any())))
+    trainer = Trainer(
+        fabric=fabric,
+        forward=forward,
+        optimiser=build_sgd(trained, lr=0.1, momentum=0.9, weight_decay=1e-3),
+        loss=CrossEntropy64(),
+        class_weights_C=torch.tensor([0.2, 0.8, 2.0], dtype=torch.float64),
+        reweight="inverse",
+        schedule=Schedule(epochs=EPOCHS, lr=0.1, warmup=1, lr_steps=(3,), lr_factor=0.1, drw_start=SWITCH),
+        batches=InFloat64(
+            rows(),
+            Normalisation((0.0,) * FEATURES, (1.0,) * FEATURES),
+            batch_size=BATCH,
+            seed=1,
+            device=torch.device("cpu"),
+            sampler=sampler,
+            share=Processes(fabric).share,
+        ),
+        is_head_C=head_classes(COUNTS),
+        seed=1,
+        accumulate=accumulate,
+    )
+    weights, log = [], []
+    for epoch in range(EPOCHS):
+        log.append(trainer.run_epoch(epoch))
+        weights.append(torch.cat([p.detach().flatten() for p in trained.parameters()]).clone())
+    return weights, log, reached
+
+
+def recipe(**changes: Any) -> Recipe:
+    """Some hundred digits on ResNet-8."""
+    settings = {
+        "data.largest": 24,
+        "data.ratio": 4,
+        "data.calibration_per_class": 5,
+        "data.test_per_class": 5,
+        "model.backbone": "resnet8",
+        "model.head_filters": 8,
+        "train.epochs": 2,
+        "train.batch_size": 42,  # 128 images: the last batch of an epoch has two
+        "train.compile": "off",
+        "train.precision": "float32",
+        "train.threads": 1,
+    }
+    return load_recipe("digits/elf-ce-drw", settings | changes)
+
+
+def main(directory: Path) -> None:
+    """Both processes run this."""
+    launch = Launch(devices=2, timeout=120)
+    # First the whole path: starting the processes is a part of it.
+    run = train_recipe(recipe(), directory / "two", launch=launch)
+    train_recipe(recipe(), directory / "stopped", launch=launch, stop_after=lambda done: done == 1)
+    # What the first refuses, all refuse.
+    refusal = ""
+    try:
+        train_recipe(recipe(), run.root, launch=launch)
+    except SharedRequestError as error:
+        refusal = str(error)
+    fabric = start(launch, device="cpu", precision="64-true")
+    found: dict[str, Any] = {"refusal": refusal, "first": fabric.global_rank == 0}
+    for name, case in CASES.items():
+        weights, log, reached = trajectory(fabric, **case)
+        save_file({"weights": torch.stack(weights)}, directory / f"{name}-{fabric.global_rank}.safetensors")
+        found[name] = {"log": log, "reached": reached}
+    (directory / f"found-{fabric.global_rank}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,42 @@
+"""A family of many points stays readable."""
+
+from collections.abc import Callable
+from typing import Any
+
+from elfnet.checkpoint.run_directory import RunDirectory
+from elfnet.report.figures.exit_shares_at_points import MOST_POINTS, exit_shares_at_points, readable_points
+from elfnet.report.run_figure import RunFigure
+from elfnet.report.run_record import read_run
+
+
+def axes_of(figure: Any) -> Any:
+    return figure.axes
+
+
+def test_few_points_are_all_there_by_rising_cost(elf_run: RunDirectory) -> None:
+    record = read_run(elf_run)
+    points = readable_points(record)
+    assert set(points) == {"full", "s=0.5", "s=0.7", "s=0.9"}
+    costs = [record.at(name).mean_cost for name in points]
+    assert costs == sorted(costs)
+    economic = record.family.point("economic").same_as
+    assert economic is not None
+    assert "economic" in points[economic]
+
+
+def test_of_sixty_points_the_chosen_ones_and_a_few_others(make_run: Callable[..., RunDirectory]) -> None:
+    record = read_run(make_run(search=[f"{0.3 + s / 100:.2f}" for s in range(60)]))
+    points = readable_points(record)
+    assert len(points) == MOST_POINTS
+    for name in ("accurate", "economic"):
+        assert record.family.point(name).same_as in points
+    own = sorted(
+        (name for name in record.results.points if name.startswith("s=")), key=lambda n: record.at(n).mean_cost
+    )
+    assert own[0] in points  # both ends
+    assert own[-1] in points
+    figure = exit_shares_at_points(record)
+    assert isinstance(figure, RunFigure)
+    assert f"{MOST_POINTS} of 61 points" in figure.caption
+    panel = axes_of(figure.draw())[0]
+    assert len(panel.get_yticklabels()) == MOST_POINTS

@@ -1,0 +1,184 @@
+"""POST /v1/predict: the answers are the model's own, and every bad request gets its status and one sentence."""
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+from starlette.testclient import TestClient
+
+from elfnet.deploy.model import Model
+
+AsJson = Callable[..., dict[str, Any]]
+
+
+def encoded(picture: Image.Image, kind: str, **options: Any) -> bytes:
+    file = io.BytesIO()
+    picture.save(file, format=kind, **options)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("point", ["full", "s=0.3", None])
+def test_answers_are_those_of_the_model(
+    client: TestClient, model: Model, digit_files: list[bytes], as_json: AsJson, point: str | None
+) -> None:
+    files = digit_files[:12]
+    expected = model.predict([Image.open(io.BytesIO(file)) for file in files], operating_point=point, top=3)
+    form = client.post(
+        "/v1/predict",
+        files=[("image", (f"{i}.png", file)) for i, file in enumerate(files)],
+        data={"top": "3", **({"operating_point": point} if point else {})},
+    ).json()
+    body = client.post("/v1/predict", json=as_json(files, top=3, operating_point=point)).json()
+    assert form["operating_point"] == body["operating_point"] == (point or "full")
+    assert [answer["name"] for answer in form["answers"]] == [f"{i}.png" for i in range(12)]
+    for answers in (form["answers"], body["answers"]):
+        for answer, wanted in zip(answers, expected, strict=True):
+            assert (answer["label"], answer["class_index"]) == (wanted.label, wanted.class_index)
+            assert (answer["exit"], answer["cost"]) == (wanted.exit, wanted.cost)
+            assert answer["confidence"] == wanted.confidence
+            assert [(top["label"], top["probability"]) for top in answer["top"]] == list(wanted.top)
+    assert body["milliseconds"] >= body["engine_milliseconds"] > 0
+    assert body["batch"] == 12
+
+
+def test_a_budget_chooses_the_point(
+    client: TestClient, model: Model, digit_files: list[bytes], as_json: AsJson
+) -> None:
+    for budget in (0.4, 0.9):
+        answer = client.post("/v1/predict", json=as_json(digit_files[:1], budget=budget)).json()
+        assert answer["operating_point"] == model.engine.family.for_budget(budget).name
+    assert model.operating_point == "full"
+
+
+def test_an_explanation_agrees_with_the_engine_at_every_point(
+    client: TestClient, model: Model, digit_files: list[bytes], as_json: AsJson
+) -> None:
+    for file in digit_files[:10]:
+        answer = client.post("/v1/predict", json=as_json([file], explain=True)).json()["answers"][0]
+        points = answer["explanation"]["points"]
+        assert [seen["operating_point"] for seen in points] == model.engine.family.names()
+        for seen in points:
+            (wanted,) = model.predict(Image.open(io.BytesIO(file)), operating_point=seen["operating_point"])
+            assert (seen["label"], seen["exit"]) == (wanted.label, wanted.exit)
+            assert (seen["confidence"], seen["cost"]) == (wanted.confidence, wanted.cost)
+            assert seen["confidence_by_exit"][seen["exit"] - 1] == seen["confidence"]
+            assert len(seen["label_by_exit"]) == 3
+
+
+def test_without_a_wish_nothing_is_explained(client: TestClient, digit_files: list[bytes], as_json: AsJson) -> None:
+    assert client.post("/v1/predict", json=as_json(digit_files[:1])).json()["answers"][0]["explanation"] is None
+
+
+GREY = Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8))
+GOOD = encoded(GREY, "PNG")
+REFUSED_IMAGES = {
+    "not an image": (b"hello, I am text", 422, "is not an image or is damaged"),
+    "empty": (b"", 422, "is empty"),
+    "truncated": (encoded(Image.effect_noise((64, 64), 90), "PNG")[:900], 422, "truncated or damaged"),
+    "CMYK": (encoded(GREY.convert("CMYK"), "JPEG"), 422, "mode CMYK"),
+    "16-bit": (encoded(Image.fromarray(np.full((8, 8), 40_000, dtype=np.uint16)), "PNG"), 422, "16 bits"),
+    "20,000 x 20,000": (encoded(Image.new("1", (20_000, 20_000)), "PNG"), 413, "pixels"),
+    "over the limit": (encoded(Image.new("L", (5001, 5000)), "PNG"), 413, "5001 x 5000 pixels"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED_IMAGES)
+def test_bad_images_are_refused_by_name(client: TestClient, what: str) -> None:
+    content, status, reason = REFUSED_IMAGES[what]
+    answer = client.post("/v1/predict", files=[("image", ("good.png", GOOD)), ("image", ("<i>bad</i>.png", content))])
+    assert answer.status_code == status, answer.text
+    assert list(answer.json()) == ["error"]
+    assert answer.json()["error"].startswith("<i>bad</i>.png ")
+    assert reason in answer.json()["error"]
+    assert "\n" not in answer.json()["error"]
+    assert client.post("/v1/predict", files={"image": ("good.png", GOOD)}).status_code == 200
+
+
+def test_odd_images_are_read(client: TestClient, model: Model) -> None:
+    rotated = Image.Exif()
+    rotated[0x0112] = 6
+    frames = [Image.new("L", (8, 8), level) for level in (10, 200)]
+    odd = {
+        "1 x 1": encoded(Image.new("RGB", (1, 1), "white"), "PNG"),
+        "rotated": encoded(GREY, "JPEG", exif=rotated, quality=95),
+        "animated": encoded(frames[0], "GIF", save_all=True, append_images=frames[1:]),
+        "palette": encoded(GREY.convert("P"), "PNG"),
+    }
+    answers = client.post("/v1/predict", files=[("image", item) for item in odd.items()]).json()["answers"]
+    expected = model.predict([Image.open(io.BytesIO(content)) for content in odd.values()])
+    assert [answer["confidence"] for answer in answers] == [wanted.confidence for wanted in expected]
+
+
+@pytest.mark.parametrize(
+    ("request_parts", "status", "reason"),
+    [
+        ({"content": b"x", "headers": {"content-type": "text/plain"}}, 415, "'text/plain' is not read"),
+        ({"content": b"x"}, 415, "content type '' is not read"),
+        ({"content": b"{", "headers": {"content-type": "application/json"}}, 400, "not JSON"),
+        ({"json": {"images": []}}, 422, "images"),
+        ({"json": {}}, 422, "images: Field required"),
+        ({"json": {"images": ["AAAA"], "point": 1}}, 422, "point: Extra inputs"),
+        ({"json": {"images": ["n o"]}}, 400, "image 1 is not base64"),
+        ({"json": {"images": ["AAAA"], "top": 0}}, 422, "top"),
+        ({"json": {"images": ["AAAA"], "operating_point": "ful"}}, 422, "did you mean 'full'?"),
+        ({"json": {"images": ["AAAA"], "budget": 0.001}}, 422, "no operating point has a mean cost within"),
+        ({"json": {"images": ["AAAA"], "operating_point": "full", "budget": 1.0}}, 422, "send one of them"),
+        ({"json": {"images": ["AAAA", "AAAA"], "explain": True}}, 422, "explain is for one image"),
+        ({"json": {"images": ["AAAA"] * 33}}, 413, "33 images, the limit is 32"),
+        ({"files": {"image": ("a", GOOD)}, "data": {"budget": "nan"}}, 422, "budget='nan' is not a number"),
+        ({"files": {"image": ("a", GOOD)}, "data": {"top": "1.5"}}, 422, "top=1.5"),
+        ({"files": {"image": ("a", GOOD)}, "data": {"colour": "red"}}, 400, "'colour' is unknown"),
+        ({"files": {"picture": ("a", GOOD)}}, 400, "'picture' is unknown"),
+        ({"content": b"", "headers": {"content-type": "multipart/form-data"}}, 400, "names no boundary"),
+        ({"content": b"x", "headers": {"content-type": "multipart/form-data; boundary=b"}}, 400, "multipart body"),
+        (
+            {
+                "content": b'--b\r\nContent-Disposition: form-data; name="image"; filename="a"\r\n\r\nabc',
+                "headers": {"content-type": "multipart/form-data; boundary=b"},
+            },
+            400,
+            "truncated",
+        ),
+    ],
+)
+def test_bad_requests_are_refused(client: TestClient, request_parts: dict[str, Any], status: int, reason: str) -> None:
+    answer = client.post("/v1/predict", **request_parts)
+    assert answer.status_code == status, answer.text
+    assert reason in answer.json()["error"]
+
+
+def test_huge_bodies_are_refused_announced_or_not(make_client: Callable[..., TestClient]) -> None:
+    client = make_client(max_body_bytes=10_000)
+    announced = client.post("/v1/predict", files={"image": ("a", bytes(20_000))})
+    streamed = client.post(
+        "/v1/predict", content=iter([bytes(6_000), bytes(6_000)]), headers={"content-type": "application/json"}
+    )
+    for answer in (announced, streamed):
+        assert answer.status_code == 413
+        assert "10,000" in answer.json()["error"]
+        assert answer.headers["connection"] == "close"
+    assert client.post("/v1/predict", files={"image": ("a", GOOD)}).status_code == 200
+
+
+def test_many_pixels_are_limited_by_the_setting(make_client: Callable[..., TestClient]) -> None:
+    client = make_client(max_pixels=63)
+    assert client.post("/v1/predict", files={"image": ("a", GOOD)}).status_code == 413
+
+
+def test_a_defect_is_one_line_and_the_service_goes_on(
+    client: TestClient, model: Model, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(images_NHWK: NDArray[np.uint8]) -> None:
+        raise ZeroDivisionError(f"secret {len(images_NHWK)}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(model.preprocess), "normalise", lambda _self, pixels: broken(pixels))
+        answer = client.post("/v1/predict", files={"image": ("a", GOOD)})
+    assert answer.status_code == 500
+    assert "secret" not in answer.text
+    assert "ZeroDivisionError" in caplog.text
+    assert client.post("/v1/predict", files={"image": ("a", GOOD)}).status_code == 200

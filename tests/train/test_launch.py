@@ -1,0 +1,84 @@
+"""How many processes a run has, and what is refused before any is started."""
+
+import pytest
+import torch
+
+from elfnet.errors import RequestError
+from elfnet.recipe.load import load_recipe
+from elfnet.train.launch import Launch, is_first_process, lost_others, refuse_uneven_batches, restarted, start
+from elfnet.train.machine import device_and_precision
+
+
+@pytest.fixture
+def torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of process 5 of 2 nodes with 4 devices each, started again once."""
+    for name, value in {
+        "TORCHELASTIC_RUN_ID": "x",
+        "TORCHELASTIC_RESTART_COUNT": "1",
+        "LOCAL_WORLD_SIZE": "4",
+        "WORLD_SIZE": "8",
+        "RANK": "5",
+        "LOCAL_RANK": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_one_process_unless_asked() -> None:
+    assert Launch().settled().world == 1
+    assert Launch(devices=4, num_nodes=2).settled().world == 8
+    assert is_first_process()
+    assert not restarted()
+
+
+@pytest.mark.usefixtures("torchrun")
+def test_torchrun_is_found() -> None:
+    assert Launch().settled() == Launch(devices=4, num_nodes=2)
+    assert not is_first_process()
+    assert restarted()
+    with pytest.raises(RequestError, match="--devices 2 contradicts torchrun, which started 4"):
+        Launch(devices=2).settled()
+
+
+@pytest.mark.parametrize("wrong", [{"devices": 0}, {"num_nodes": -1}, {"timeout": 0}])
+def test_numbers_must_be_positive(wrong: dict[str, int]) -> None:
+    with pytest.raises(RequestError, match="must be positive"):
+        Launch(**wrong).settled()
+
+
+def test_a_batch_that_cannot_be_divided_is_refused() -> None:
+    refuse_uneven_batches(128, 2, Launch(devices=8))
+    with pytest.raises(RequestError, match=r"train.batch_size=128 cannot be divided among 6 processes; use a multiple"):
+        refuse_uneven_batches(128, 1, Launch(devices=3, num_nodes=2))
+    with pytest.raises(RequestError, match=r"among 4 processes times train.accumulate=3; use a multiple of 12"):
+        refuse_uneven_batches(128, 3, Launch(devices=4))
+
+
+def test_accumulating_must_divide_the_batch() -> None:
+    with pytest.raises(RequestError, match=r"train.accumulate=3 does not divide train.batch_size=128"):
+        load_recipe("digits/elf-ce-drw", {"train.accumulate": 3, "train.batch_size": 128})
+
+
+def test_synchronised_batch_norm_is_for_gpus_that_run_every_stage() -> None:
+    train = load_recipe("digits/elf-ce-drw", {"train.sync_batch_norm": True, "train.device": "cpu"}).train
+    with pytest.raises(RequestError, match=r"train.sync_batch_norm=true needs GPUs, and this run is on cpu"):
+        device_and_precision(train, None)
+    with pytest.raises(RequestError, match=r"set exits.left=mask"):
+        load_recipe("digits/elf-ce-drw", {"train.sync_batch_norm": True, "exits.left": "drop"})
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there are GPUs")
+def test_devices_that_are_not_there_are_refused() -> None:
+    with pytest.raises(RequestError, match="--devices 2: this machine has 0 GPUs"):
+        start(Launch(devices=2), device="cuda", precision="32-true")
+    with pytest.raises(RequestError, match="Apple's GPU is one device"):
+        start(Launch(devices=2), device="mps", precision="32-true")
+
+
+def test_losing_the_others_is_told_apart_from_other_failures() -> None:
+    closed = RuntimeError("[/x/gloo/transport/tcp/pair.cc:537] Connection closed by peer. This is\nlong")
+    late = RuntimeError("[gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 2000ms for recv")
+    launch = Launch(devices=2, timeout=2)
+    assert "another process of this run ended (Connection closed by peer)" in str(lost_others(closed, launch))
+    assert "did not answer within 2 s (Timed out" in str(lost_others(late, launch))
+    assert lost_others(closed, Launch()) is None
+    assert lost_others(RuntimeError("shapes do not match"), launch) is None
