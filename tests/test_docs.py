@@ -20,6 +20,8 @@ from elfnet.recipe import load
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+EXAMPLE_FOLDERS = ("images", "photos")
+"""What the documentation calls a folder of the reader's."""
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`(elfnet [^`]+)`")
 LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
@@ -71,7 +73,7 @@ def test_command_is_accepted(command: str) -> None:
         load.load_recipe(asked.recipe or load.DEFAULT_RECIPE, recipe_overrides(asked))
     if verb == "recipes" and asked.what == "show":
         load.load_recipe(asked.recipe, recipe_overrides(asked))
-    if verb == "data" and asked.name is not None:
+    if verb == "data" and asked.name is not None and asked.name not in EXAMPLE_FOLDERS:
         # A bare name is a data set; the settings given with it are checked all the same.
         load.load_recipe(load.DEFAULT_RECIPE if asked.name in SOURCES.names() else asked.name, recipe_overrides(asked))
 

@@ -40,3 +40,11 @@ def test_an_image_of_an_extreme_shape_gives_its_middle() -> None:
 def test_the_middle_part() -> None:
     assert middle_part(300, 200, share=1) == (50, 0, 250, 200)
     assert middle_part(300, 200, share=0.5) == (100, 50, 200, 150)
+
+
+def test_every_place_is_reached() -> None:
+    rng = np.random.default_rng(0)
+    parts = [random_part(6, 6, smallest_share=0.6, rng=rng) for _ in range(300)]
+    smaller = [part for part in parts if part[2] - part[0] == 5]
+    assert {part[0] for part in smaller} == {0, 1}
+    assert {part[2] for part in smaller} == {5, 6}

@@ -100,6 +100,14 @@ def test_a_file_cut_short_is_refused(files: ImageFiles, tmp_path: Path, keep: in
         pack(files, tmp_path / "cache")
 
 
+def test_a_file_with_a_hole_is_refused(files: ImageFiles, tmp_path: Path) -> None:
+    """The end is whole; some of the pixels before it are not there."""
+    file = pack(files, tmp_path / "cache").file
+    file.write_bytes(file.read_bytes()[64:])
+    with pytest.raises(WorkError, match="truncated or damaged"):
+        pack(files, tmp_path / "cache")
+
+
 def test_a_file_of_other_images_under_this_name_is_refused(files: ImageFiles, tmp_path: Path) -> None:
     file = pack(files, tmp_path / "cache").file
     other = pack(files, tmp_path / "cache", side=21).file

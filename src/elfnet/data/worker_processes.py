@@ -12,6 +12,7 @@ from elfnet.data.examples import Ints
 from elfnet.errors import WorkError
 
 R = TypeVar("R")
+SECONDS_TO_END = 10.0
 
 
 class Requests(Sampler[Request]):
@@ -77,3 +78,8 @@ class WorkerProcesses(Generic[R]):
         running, self._running, self._loader._iterator = self._running, None, None
         if running is not None and hasattr(running, "_shutdown_workers"):
             running._shutdown_workers()
+            # The threads that fed the workers end by themselves, a moment later: wait for them.
+            for queue in getattr(running, "_index_queues", ()):
+                feeder = getattr(queue, "_thread", None)
+                if feeder is not None:
+                    feeder.join(timeout=SECONDS_TO_END)
