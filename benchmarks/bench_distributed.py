@@ -18,6 +18,7 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from elfnet.criterion.cross_entropy import CrossEntropy
+from elfnet.criterion.exit_loss import ExitLoss
 from elfnet.exits.training_rule import TrainingRule
 from elfnet.models.build import build_network
 from elfnet.train.epoch_statistics import head_classes
@@ -67,7 +68,7 @@ def trainer(fabric: Fabric, batch_size: int, *, at_the_end: bool = False) -> Tra
         fabric=fabric,
         forward=ExitingForward(network, TrainingRule(threshold=0.9)),
         optimiser=optimiser,
-        loss=CrossEntropy(),
+        loss=ExitLoss(CrossEntropy(), network.exits),
         class_weights_C=torch.ones(CLASSES),
         reweight="none",
         schedule=Schedule(epochs=1, lr=0.01, warmup=0, lr_steps=(), lr_factor=1, drw_start=0),

@@ -34,33 +34,35 @@ from elfnet.recipe.load import load_recipe
 from timing import ratio, write_results
 
 SIDE, BATCH, WORKERS, JITTER = 224, 32, 2, 0.4
-# Width and height: as most of ImageNet, as iNaturalist'18, as a photograph that was scaled down for the web.
+# Width, height and how many. What a JPEG costs to decode also depends on its bytes a pixel, and with that every ratio
+# here: so each size is measured with fine noise and quality 95 ("detailed") and without and quality 90 ("smooth").
 SIZES = {"500x375": (500, 375, 192), "800x600": (800, 600, 128), "1600x1200": (1600, 1200, 64)}
+KINDS = {"detailed": (12.0, 95), "smooth": (0.0, 90)}
 ROUNDS = 7
-SENSOR_NOISE = 12.0  # so that JPEGs have about as many bytes a pixel as those of ImageNet, 0.6
 Seconds = dict[str, list[float]]
 MEAN, STD = np.array(IMAGENET.mean_K, np.float32), np.array(IMAGENET.std_K, np.float32)
 
 
-def natural_noise(width: int, height: int, rng: np.random.Generator) -> Image.Image:
-    """As a photograph: noise of every scale, the finer the weaker, and a little noise of the sensor."""
+def natural_noise(width: int, height: int, fine: float, rng: np.random.Generator) -> Image.Image:
+    """Noise of every scale, the finer the weaker, and `fine` noise of single pixels on top."""
     total = np.zeros((height, width, 3), np.float32)
     for octave in range(2, 9):
         cells = rng.normal(0, 1, (2**octave * height // width + 2, 2**octave + 2, 3)).astype(np.float32)
         planes = [Image.fromarray(cells[..., c]).resize((width, height), Image.Resampling.BICUBIC) for c in range(3)]
         total += np.stack([np.asarray(plane) for plane in planes], axis=-1) * 0.62**octave
-    pixels = 128 + 110 * total / np.abs(total).max() + rng.normal(0, SENSOR_NOISE, total.shape)
+    pixels = 128 + 110 * total / np.abs(total).max() + rng.normal(0, fine, total.shape)
     return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
 
 
-def write_images(root: Path, width: int, height: int, count: int) -> int:
+def write_images(root: Path, width: int, height: int, count: int, kind: str) -> int:
     """Two class folders of JPEGs; gives their bytes."""
     rng = np.random.default_rng(0)
+    fine, quality = KINDS[kind]
     written = 0
     for number in range(count):
         file = root / ("even", "odd")[number % 2] / f"{number:04}.jpg"
         file.parent.mkdir(parents=True, exist_ok=True)
-        natural_noise(width, height, rng).save(file, quality=95)
+        natural_noise(width, height, fine, rng).save(file, quality=quality)
         written += file.stat().st_size
     return written
 
@@ -176,10 +178,10 @@ def in_turn(variants: dict[str, Callable[[], object]], rounds: int) -> tuple[Sec
     return wall, processor
 
 
-def measure(width: int, height: int, count: int) -> dict[str, Any]:
+def measure(width: int, height: int, count: int, kind: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as place:
         root = Path(place) / "images"
-        size = write_images(root, width, height, count)
+        size = write_images(root, width, height, count, kind)
         plain, ours = plain_loader(root), our_batches(root)
         cached = our_batches(root, str(Path(place) / "cache"))
         epochs = itertools.count()
@@ -217,7 +219,7 @@ def main() -> None:
         "image_files",
         {
             "what": f"JPEG files to augmented batches of {BATCH} at {SIDE}x{SIDE}, {WORKERS} worker processes",
-            "sizes": {name: measure(*size) for name, size in SIZES.items()},
+            "sizes": {f"{name} {kind}": measure(*size, kind) for name, size in SIZES.items() for kind in KINDS},
             "aim": "at least 1.5; packed at least 5",
         },
     )

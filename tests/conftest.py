@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +34,18 @@ def _environment() -> dict[str, str]:
 
 
 def _children() -> set[int]:
-    """Ids of the child processes of every thread of this process; empty where the system does not tell."""
+    """Ids of the child processes of every thread of this process; empty where the system does not tell.
+
+    Python's own two, which serve worker processes, are started once and end with this process.
+    """
     found: set[int] = set()
     for children in Path("/proc/self/task").glob("*/children"):
         # A thread may end while we look.
         with suppress(OSError):
             found |= {int(child) for child in children.read_text().split()}
-    return found
+    server: Any = forkserver._forkserver
+    tracker: Any = resource_tracker._resource_tracker
+    return found - {server._forkserver_pid, tracker._pid}
 
 
 @pytest.fixture(autouse=True)

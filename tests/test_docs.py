@@ -60,6 +60,11 @@ def test_settings_page_is_up_to_date() -> None:
     assert (DOCS / "reference" / "settings.md").read_text() == page, "run: python docs/generate_settings.py"
 
 
+def test_methods_page_is_up_to_date() -> None:
+    page = runpy.run_path(str(DOCS / "generate_methods.py"))["methods_page"]()
+    assert (DOCS / "methods.md").read_text() == page, "run: python docs/generate_methods.py"
+
+
 def test_every_verb_is_shown() -> None:
     assert {shlex.split(command)[1] for command in COMMANDS} == set(VERBS)
 

@@ -18,10 +18,12 @@ ORDER = (
     "checkpoint",
     "evaluate",
     "calibrate",
+    "methods",
     "deploy",
     "train",
     "report",
     "sweep",
+    "reproduce",
     "serve",
     "cli",
 )

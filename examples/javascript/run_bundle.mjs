@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { InferenceSession } from "onnxruntime-node";
 import { stageAlone } from "./stage_alone.mjs";
-import { keep, readImages } from "./tensors.mjs";
+import { confidenceOf, keep, readImages } from "./tensors.mjs";
 
 const [bundle, pixels, wanted] = process.argv.slice(2);
 const manifest = JSON.parse(readFileSync(join(bundle, "manifest.json"), "utf8"));
@@ -30,7 +30,7 @@ for (let k = 0; here.length > 0; k++) {
       + policy.confidence_scale[k] * outputs.logits.data[row * one.evidence.length + c]);
     const best = one.evidence.reduce((best, value, c, all) => (value > all[best] ? c : best), 0);
     const share = policy.combine ? 1 / (k + 1) : 1; // a policy that combines decides by the mean over the exits
-    const confidence = 1 / one.evidence.reduce((sum, value, _, all) => sum + Math.exp(share * (value - all[best])), 0);
+    const confidence = confidenceOf(one.evidence.map((v) => share * (v - one.evidence[best])), policy.measure);
     if (!last && !(confidence > policy.thresholds[k])) return [row];
     answers[one.image] = { class: manifest.class_names[best], confidence, exit: k + 1, cost: family.cost[k] - notRun };
     return [];

@@ -1,4 +1,4 @@
-// Images as the network reads them, and the examples of a batch that stay. Batches are row after row: (N, ...).
+// Images as the network reads them, the examples of a batch that stay, and their confidence. Batches are row after row: (N, ...).
 import { readFileSync } from "node:fs";
 import { Tensor } from "onnxruntime-node";
 
@@ -24,4 +24,13 @@ export function keep({ data, dims: [count, ...rest] }, stay) {
   const kept = new Float32Array(stay.length * size);
   stay.forEach((row, to) => kept.set(data.subarray(row * size, (row + 1) * size), to * size));
   return new Tensor("float32", kept, [stay.length, ...rest]);
+}
+
+// What a policy compares with its threshold, from logits less their largest: the largest probability, or by entropy.
+export function confidenceOf(logits, measure) {
+  const powers = logits.map(Math.exp);
+  const total = powers.reduce((sum, power) => sum + power, 0);
+  if (measure !== "entropy") return 1 / total;
+  const entropy = powers.reduce((sum, power) => sum - (power && (power / total) * Math.log(power / total)), 0);
+  return 1 - entropy / Math.log(powers.length);
 }

@@ -24,8 +24,8 @@ def _example(*leading: int, spread: float = 1.0) -> tuple[Tensor, Tensor]:
     return logits, torch.randint(len(COUNTS), leading, generator=generator)
 
 
-def test_the_paper_has_three() -> None:
-    assert LOSSES.names() == ["ce", "focal", "ldam"]
+def test_the_three_of_the_paper_are_there() -> None:
+    assert {"ce", "focal", "ldam"} <= set(LOSSES.names())
 
 
 @pytest.mark.parametrize("leading", [(6,), (3, 6), (2, 3, 4), (1,), (3, 1)])

@@ -13,7 +13,7 @@ from elfnet.exits.training_rule import TrainingRule
 COUNTS = [40, 20, 10, 5]
 
 
-@pytest.fixture(params=["ce", "focal", "ldam"])
+@pytest.fixture(params=["ce", "focal", "ldam", "balanced-softmax", "logit-adjusted"])
 def base(request: pytest.FixtureRequest) -> BaseLoss:
     return build_loss(request.param, COUNTS)
 

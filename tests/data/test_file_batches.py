@@ -184,14 +184,14 @@ def test_a_file_beyond_the_limit_is_refused(files: ImageFiles) -> None:
         limited.part(0, WHOLE._middle)
 
 
-def test_a_killed_worker_is_reported_in_one_line(files: ImageFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    def die(self: Decoder, index: int, choose: Any) -> Any:  # noqa: ARG001
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    monkeypatch.setattr(Decoder, "part", die)
-    batches = training(files, workers=1)
+def test_a_killed_worker_is_reported_in_one_line(files: ImageFiles) -> None:
+    batches = training(files, workers=1, batch_size=1)
+    running = batches.epoch(0)
+    next(running)
+    for worker in batches._workers._running._workers:
+        os.kill(worker.pid, signal.SIGKILL)
     with pytest.raises(WorkError, match=r"ended unexpectedly .*lower data\.workers") as caught:
-        list(batches.epoch(0))
+        list(running)
     batches.close()
     assert "\n" not in str(caught.value)
 

@@ -14,6 +14,7 @@ from elfnet.calibrate.family import Family
 from elfnet.calibrate.fixed_points import fixed_points
 from elfnet.calibrate.line_search import measured_point
 from elfnet.calibrate.measured_cost import MeasuredCost
+from elfnet.deploy.bundle.parity import join_answers
 from elfnet.deploy.engine import ABSTAINED, Answers, Engine
 from elfnet.deploy.torch_backend import TorchBackend
 from elfnet.errors import RequestError
@@ -93,10 +94,7 @@ def test_engine_equals_replay_at_any_batch_size(
     for point in fixed_points(table, thresholds).points:
         expected = replay(table, point.policy)
         parts = [engine(images[i : i + batch], operating_point=point.name) for i in range(0, IMAGES, batch)]
-        joined = Answers(
-            *(np.concatenate([getattr(part, field) for part in parts]) for field in Answers.__dataclass_fields__)
-        )
-        assert_same(joined, expected)
+        assert_same(join_answers(parts), expected)
     assert (expected.exit_N < 3).sum() > 0
 
 
@@ -116,6 +114,65 @@ def test_later_stages_see_only_those_who_stay(
     # A stage that nobody reaches is not run at all.
     assert sizes == [number for number in reaching if number]
     assert sizes[-1] < sizes[0]
+
+
+class FromTable:
+    """Gives the logits of a table, so that nothing is left to rounding; an image's first number is its row."""
+
+    def __init__(self, table: ExitTable) -> None:
+        self._table, self.exits = table, table.exits
+
+    def start(self, images_BKHW: NDArray[np.float32]) -> NDArray[np.int64]:
+        return images_BKHW[:, 0, 0, 0].astype(np.int64)
+
+    def run(self, k: int, features: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        return features, self._table.logits_NEC[features, k]
+
+    def run_without_head(self, _k: int, features: NDArray[np.int64]) -> NDArray[np.int64]:
+        return features
+
+    def keep(self, features: NDArray[np.int64], stay: NDArray[np.int64]) -> NDArray[np.int64]:
+        return features[stay]
+
+
+@pytest.mark.parametrize("combine", [False, True])
+@pytest.mark.parametrize("batch", [1, 2, 13, 200])
+def test_the_same_logits_give_the_same_bits(table: ExitTable, batch: int, combine: bool) -> None:
+    """Whether all leave at once, nobody does, or some: exits, answers and confidences are those of replay, exactly."""
+    rng = np.random.default_rng(0)
+    logits_NEC = rng.normal(0, 2, (200, 4, CLASSES)).astype(np.float32)
+    # Equally good classes; an answer that is certain; a class that is impossible.
+    logits_NEC[0] = 1.0
+    logits_NEC[1, 1:] = [500, 0, 0, 0, 0]
+    logits_NEC[2, 1, 0] = -np.inf
+    made_up = replace(table, logits_NEC=logits_NEC, labels_N=np.arange(200) % CLASSES)
+    policy = Policy("some", (0.6, 0.7, 0.55), (0.8, 1.0, 1.2, 0.7), combine=combine)
+    engine = Engine(FromTable(made_up), _family_with(table, policy))
+    rows = np.arange(200, dtype=np.float32).reshape(-1, 1, 1, 1)
+    expected = replay(made_up, policy)
+    answers = join_answers([engine(rows[i : i + batch]) for i in range(0, 200, batch)])
+    assert set(expected.exit_N.tolist()) == {0, 1, 2, 3}
+    for name in ("exit_N", "prediction_N", "confidence_N", "cost_N"):
+        assert np.array_equal(getattr(answers, name), getattr(expected, name)), name
+    assert answers.probability_NC.dtype == np.float32
+    chosen_N = answers.probability_NC[np.arange(200), answers.prediction_N]
+    assert np.array_equal(chosen_N, expected.confidence_N.astype(np.float32))
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_numbers_of_a_broken_network_convince_nobody(table: ExitTable, wrong: float) -> None:
+    """They go to the end without a confidence or a warning, and the other images of the batch are answered."""
+    logits_NEC = table.logits_NEC.copy()
+    logits_NEC[7, :, 2] = wrong
+    policy = Policy("some", (0.5, 0.5, 0.5), (1.0,) * 4)
+    engine = Engine(FromTable(replace(table, logits_NEC=logits_NEC)), _family_with(table, policy))
+    answers = engine(np.arange(IMAGES, dtype=np.float32).reshape(-1, 1, 1, 1))
+    expected = replay(table, policy)
+    others = np.arange(IMAGES) != 7
+    assert answers.exit_N[7] == 3
+    assert np.isnan(answers.confidence_N[7])
+    assert answers.exit_N[others].tolist() == expected.exit_N[others].tolist()
+    assert answers.confidence_N[others].tolist() == expected.confidence_N[others].tolist()
 
 
 def _family_with(table: ExitTable, policy: Policy) -> Family:
@@ -157,11 +214,13 @@ def test_full_depth_costs_what_the_plain_backbone_costs(engine: Engine, images: 
     assert engine(images, operating_point="full").cost_N == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("batch", [1, 7, IMAGES])
 def test_combining_exits_equals_replay(
-    network: StagedNetwork, table: ExitTable, images: NDArray[np.float32], thresholds: list[float]
+    network: StagedNetwork, table: ExitTable, images: NDArray[np.float32], thresholds: list[float], batch: int
 ) -> None:
     policy = Policy("all together", (thresholds[2], NEVER, thresholds[0]), (0.5, 1.0, 2.0, 1.5), combine=True)
-    answers = Engine(TorchBackend(network), _family_with(table, policy))(images)
+    engine = Engine(TorchBackend(network), _family_with(table, policy))
+    answers = join_answers([engine(images[i : i + batch]) for i in range(0, IMAGES, batch)])
     assert_same(answers, replay(table, policy))
     assert len(set(answers.exit_N.tolist())) > 1
     # By hand, for those who went to the end: the mean of the scaled logits.
@@ -199,7 +258,8 @@ def test_abstain(network: StagedNetwork, table: ExitTable, images: NDArray[np.fl
 
 
 def test_no_images(engine: Engine, images: NDArray[np.float32]) -> None:
-    assert len(engine(images[:0]).prediction_N) == 0
+    answers = engine(images[:0])
+    assert [len(getattr(answers, name)) for name in Answers.__dataclass_fields__] == [0] * 5
 
 
 def test_many_callers(engine: Engine, table: ExitTable, images: NDArray[np.float32], thresholds: list[float]) -> None:

@@ -198,6 +198,20 @@ def test_weights_that_do_not_fit_the_recipe(exported: Exported) -> None:
         network_of_bundle(replace(bundle, manifest=bundle.manifest.model_copy(update={"provenance": other})))
 
 
+def test_arrays_of_another_shape_are_refused_by_every_backend(run: RunDirectory, exported: Exported) -> None:
+    models = [
+        elfnet.load(exported.path, threads=1),
+        elfnet.load(exported.path, backend="torch", threads=1),
+        model_of_run(run, threads=1),
+    ]
+    for model in models:
+        for shape in ((2, 1, 16, 32), (2, 3, 32, 32), (1, 32, 32)):
+            with pytest.raises(RequestError) as caught:
+                model.engine(np.zeros(shape, dtype=np.float32))
+            expected = f"images of shape {shape} do not fit; the network takes (examples, 1, 32, 32)"
+            assert str(caught.value) == expected
+
+
 WITHOUT_TORCH = """
 import sys
 for name in ("torch", "onnx", "onnxscript", "lightning_fabric", "sklearn", "matplotlib"):

@@ -78,6 +78,7 @@ def test_figures_of_a_point(table: ExitTable) -> None:
     assert (times.point, times.batch) == ("s=0.9", 1)
     # One leaves at once, the others, 1 sure at the second exit and 2 at the third, at the end.
     assert times.mean_cost == pytest.approx((0.3 + 1.1 + 1.1) / 3)
+    assert times.exit_share == pytest.approx((1 / 3, 0, 2 / 3))
     assert times.p50 <= times.p95 <= times.p99
     assert times.first_exit_p50 is not None
     assert times.last_exit_p50 is not None
@@ -85,14 +86,14 @@ def test_figures_of_a_point(table: ExitTable) -> None:
     assert times.overhead > 0
 
 
-def test_every_round_takes_every_call_once() -> None:
+def test_every_round_takes_every_call_once_and_begins_one_further_on() -> None:
     order: list[str] = []
     seconds = taking_turns(
         {name: lambda name=name: order.append(name) for name in "ab"},  # type: ignore[misc]
         rounds=2,
         warm_up=1,
     )
-    assert order == ["a", "b"] * 3
+    assert order == ["a", "b", "b", "a", "a", "b"]
     assert {name: len(taken) for name, taken in seconds.items()} == {"a": 2, "b": 2}
 
 
@@ -103,6 +104,35 @@ def test_stage_times_have_one_figure_for_each_part() -> None:
     assert ("alone", 2, 4) not in backend.calls
     assert min(cost.heads) > 0
     assert cost.plain == pytest.approx(sum(cost.stages))
+
+
+def test_stages_follow_each_other_as_in_the_network() -> None:
+    """A stage that is repeated finds its weights in the cache, which no network with exits does."""
+    backend = CountingBackend()
+    measure_stages(backend, images(1, 2), name="counting", threads=1, rounds=1)
+    in_turns = [(what, k) for what, k, _ in backend.calls][-5:]
+    chain = [("with head", 0), ("with head", 1), ("with head", 2), ("alone", 0), ("alone", 1)]
+    assert in_turns in [chain[i:] + chain[:i] for i in range(5)]
+
+
+def test_ratios_compare_neighbours_and_count_batches_by_their_time(
+    table: ExitTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Seconds of engine, stages and plain in three rounds; the second round of the first batch was disturbed as a whole.
+    made_up = iter(
+        [
+            {"engine": [2.2, 22.0, 2.2], "stages": [2.0, 20.0, 2.0], "plain": [4.0, 40.0, 4.0]},
+            {"engine": [1.5, 1.5, 9.0], "stages": [1.0, 1.0, 1.0], "plain": [3.0, 3.0, 3.0]},
+        ]
+    )
+    monkeypatch.setattr("elfnet.deploy.inference_benchmark.taking_turns", lambda *_args, **_settings: next(made_up))
+    batches = [images(5, 0), images(0, 5)]
+    family = fixed_points(table, [0.9])
+    times = time_point(CountingBackend(), family, "s=0.9", batches, plain=CountingBackend(), rounds=3)
+    assert times.overhead == pytest.approx((2 * 1.1 + 1 * 1.5) / 3)
+    assert times.time_ratio == pytest.approx((4 * 0.55 + 3 * 0.5) / 7)
+    assert (times.stages, times.plain) == pytest.approx((1500, 3500))
+    assert times.exit_share == pytest.approx((0.5, 0, 0.5))
 
 
 def test_batches_hold_different_images() -> None:

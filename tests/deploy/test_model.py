@@ -127,10 +127,11 @@ def test_images_of_every_kind(model: Model, pixels: NDArray[np.uint8], tmp_path:
     picture = Image.fromarray(pixels[0, :, :, 0])
     picture.save(tmp_path / "a.png")
     (expected,) = model.predict(pixels[0])
-    for same in (tmp_path / "a.png", str(tmp_path / "a.png"), picture, pixels[0, :, :, 0], pixels[:1]):
+    content = (tmp_path / "a.png").read_bytes()
+    for same in (tmp_path / "a.png", str(tmp_path / "a.png"), content, picture, pixels[0, :, :, 0], pixels[:1]):
         assert model.predict(same) == [expected]
-    mixed = model.predict([pixels[0], picture, tmp_path / "a.png"])
-    assert mixed == [expected] * 3
+    mixed = model.predict([pixels[0], picture, tmp_path / "a.png", content])
+    assert mixed == [expected] * 4
     assert model.predict(image for image in pixels[:2])[0] == expected
     assert model.predict([]) == []
 
@@ -167,6 +168,8 @@ def test_what_is_no_image(model: Model) -> None:
         as_list(3)  # type: ignore[arg-type]
     with pytest.raises(WorkError, match="there is no image nowhere"):
         model.predict("nowhere.png")
+    with pytest.raises(WorkError, match="the image in memory is not an image or is damaged"):
+        model.predict(b"hello")
 
 
 def test_a_stream_of_files(model: Model, backend: Weighted, pixels: NDArray[np.uint8], tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_a_derived_table_gives_the_same(make_table: TableFactory) -> None:
 
 
 def test_confidences_of_another_scale_are_refused(make_table: TableFactory) -> None:
-    with pytest.raises(RequestError, match="confidence scales"):
+    with pytest.raises(RequestError, match="derive them again"):
         replay(derive(make_table(), 2.0), uniform_policy("s", 0.5, 4, 1.0))
 
 

@@ -62,6 +62,10 @@ def run(tiny_settings: dict[str, Any], tmp_path_factory: pytest.TempPathFactory)
         measured_point(alone, Policy("first", (0.0, 0.5, 0.5), scale), rule="fixed"),
         measured_point(together, Policy("mean", thresholds(together.confidence_NE), scale, combine=True), rule="fixed"),
     ]
+    by_entropy = derive(table, scale, measure="entropy")
+    points.append(
+        measured_point(by_entropy, by_entropy.policy("entropy", thresholds(by_entropy.confidence_NE)), rule="fixed")
+    )
     Family.of(table, points, confidence_scale=scale).save(trained.policy_file)
     return trained
 
@@ -90,7 +94,7 @@ def answers(bundle: Path, pixels_NHWK: NDArray[np.uint8], file: Path, *point: st
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("point", ["thirds", "second head not run", "full", "first", "mean"])
+@pytest.mark.parametrize("point", ["thirds", "second head not run", "full", "first", "mean", "entropy"])
 def test_answers_as_python_does(bundle: Path, images: NDArray[np.uint8], tmp_path: Path, point: str) -> None:
     found = answers(bundle, images, tmp_path / "pixels", point)
     model = load(bundle, threads=1)

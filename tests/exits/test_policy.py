@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 
 from elfnet.errors import RequestError
-from elfnet.exits.policy import NEVER, Policy, confidence_and_prediction, full_depth, scale_per_exit, uniform_policy
+from elfnet.exits.policy import (
+    NEVER,
+    Policy,
+    certainty_and_prediction,
+    confidence_and_prediction,
+    full_depth,
+    scale_per_exit,
+    uniform_policy,
+)
 
 
 def naive_confidence(logits: list[float], scale: float) -> float:
@@ -148,3 +156,27 @@ def test_uniform_policy_and_scales() -> None:
     assert uniform_policy("s", 0.5, 2, [1.0, 2.0]).confidence_scale == (1.0, 2.0)
     with pytest.raises(RequestError, match="3 confidence scales given for 2 exits"):
         scale_per_exit((1.0, 1.0, 1.0), 2)
+
+
+def test_entropy_measure_is_one_minus_entropy_over_its_largest_value() -> None:
+    logits_NC = np.array([[2.0, 0.5, -1.0, 0.0], [0.0, 0.0, 0.0, 0.0], [900.0, 0.0, 0.0, 0.0]])
+    policy = Policy("branchy", (0.3,), (1.0, 1.0), measure="entropy")
+    decision = policy.decide(0, logits_NC)
+    for n, logits in enumerate(logits_NC.tolist()):
+        powers = [math.exp(z - max(logits)) for z in logits]
+        p = [power / sum(powers) for power in powers]
+        entropy = -sum(q * math.log(q) for q in p if q > 0)
+        assert decision.confidence_N[n] == pytest.approx(1 - entropy / math.log(4), abs=1e-12)
+    assert decision.leaves_N.tolist() == [bool(c > 0.3) for c in decision.confidence_N]
+    assert decision.confidence_N[1] == pytest.approx(0.0, abs=1e-12)
+    assert decision.confidence_N[2] == 1.0
+    certainty_N, prediction_N = certainty_and_prediction(logits_NC, 1.0)
+    assert certainty_N.tolist() == decision.confidence_N.tolist()
+    assert prediction_N.tolist() == decision.prediction_N.tolist()
+    assert Policy.from_dict(policy.to_dict()) == policy
+    assert policy.reachable(4) == (True, True)
+
+
+def test_unknown_measure_is_refused() -> None:
+    with pytest.raises(RequestError, match="measure 'margin' is unknown"):
+        Policy("p", (0.5,), (1.0, 1.0), measure="margin")  # type: ignore[arg-type]

@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from elfnet.criterion.base_loss import BaseLoss
+from elfnet.criterion.exit_loss import ExitLoss
 from elfnet.data.batches import Normalisation
 from elfnet.data.feature_batches import FeatureTrainingBatches
 from elfnet.data.feature_rows import FeatureRows
@@ -84,7 +85,7 @@ def trajectory(
         fabric=fabric,
         forward=forward,
         optimiser=build_sgd(trained, lr=0.1, momentum=0.9, weight_decay=1e-3),
-        loss=CrossEntropy64(),
+        loss=ExitLoss(CrossEntropy64(), trained.exits),
         class_weights_C=torch.tensor([0.2, 0.8, 2.0], dtype=torch.float64),
         reweight="inverse",
         schedule=Schedule(epochs=EPOCHS, lr=0.1, warmup=1, lr_steps=(3,), lr_factor=0.1, drw_start=SWITCH),

@@ -61,8 +61,6 @@ def test_a_folder_is_trained_calibrated_and_measured(recipe: Make, tmp_path: Pat
     assert run.info()["data"]["image_shape"] == [16, 16, 3]
 
 
-# Slow: workers are forked, and in a process that has already run many other tests that failed here now and then.
-@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"data__augment": "crop-flip", "data__randaugment": 1}], ids=str)
 def test_resumed_equals_uninterrupted_on_any_number_of_workers(
     recipe: Make, tmp_path: Path, changes: dict[str, Any]

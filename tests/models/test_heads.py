@@ -110,3 +110,26 @@ def test_separable_head_is_depthwise_then_pointwise_twice(stride: int, size: int
     kernel = pointwise * depthwise.transpose(0, 1)
     first = head.trunk[1](head.trunk[0](features))  # type: ignore[index]
     assert torch.allclose(first, functional.conv2d(features, kernel, stride=stride, padding=1), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["linear", "cosine"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_network_moved_to_another_type_computes_in_it(kind: str, dtype: torch.dtype) -> None:
+    """float64 keeps all its digits; half precision still gives float32 logits."""
+    torch.manual_seed(0)
+    head = exit_head(6, 4, kind=kind, filters=8, stride=2).eval()
+    features = _features(3, 6, 8, 8)
+    with torch.no_grad():
+        expected = head(features)
+        logits = head.to(dtype)(features.to(dtype))
+    assert logits.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    torch.testing.assert_close(logits.float(), expected, rtol=0, atol=1e-5 if dtype == torch.float64 else 0.1)
+
+
+def test_float64_is_not_rounded_on_the_way() -> None:
+    head = final_head(2, 3, kind="linear").double()
+    features = torch.full((1, 2, 1, 1), 1 + 1e-12, dtype=torch.float64)
+    with torch.no_grad():
+        head.classifier.weight.fill_(1.0)  # type: ignore[operator]
+        head.classifier.bias.zero_()  # type: ignore[operator]
+        assert float(head(features)[0, 0]) == pytest.approx(2 + 2e-12, abs=1e-15)

@@ -124,7 +124,11 @@ def test_unknown_override(override: str, message: str) -> None:
         ("train.lr", float("inf"), "train.lr=inf: Input should be a finite number"),
         ("train.lr", float("nan"), "train.lr=nan: Input should be a finite number"),
         ("train.seed", 2**32, "train.seed=4294967296: Input should be less than or equal to 4294967295"),
-        ("criterion.loss", "hinge", "criterion.loss=hinge: Input should be 'ce', 'focal' or 'ldam'"),
+        (
+            "criterion.loss",
+            "hinge",
+            "criterion.loss=hinge: Input should be 'ce', 'focal', 'ldam', 'balanced-softmax' or 'logit-adjusted'",
+        ),
         ("exits.left", "leave", "exits.left=leave: Input should be 'mask' or 'drop'"),
         ("data.ratio", 0.5, "data.ratio=0.5: Input should be greater than or equal to 1"),
         ("model.head_stride", 3, "model.head_stride=3: Input should be 1 or 2"),

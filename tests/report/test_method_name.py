@@ -15,6 +15,12 @@ from elfnet.report.method_name import method_name
         ("elf-ce-drw", "ELF(CE)+DRW"),
         ("elf-ldam", "ELF(LDAM)"),
         ("joint-ce-drw", "Joint(CE)+DRW"),
+        ("elf-balanced-softmax-mixup", "ELF(BalancedSoftmax)+Mixup"),
+        ("logit-adjusted", "LogitAdjusted"),
+        ("manifold-mixup", "CE+ManifoldMixup"),
+        ("bbn", "BBN(CE)"),
+        ("branchynet", "BranchyNet(CE)+DRW"),
+        ("distilled-exits", "Distilled(CE)+DRW"),
     ],
 )
 def test_shipped_methods(method: str, name: str) -> None:
@@ -22,4 +28,4 @@ def test_shipped_methods(method: str, name: str) -> None:
 
 
 def test_weights_from_the_start_are_not_deferred() -> None:
-    assert method_name(load_recipe("digits/ce", {"criterion.reweight": "inverse"})) == "CE+RW"
+    assert method_name(load_recipe("digits/ce", {"criterion.reweight": "inverse"})) == "CE+RW(inverse)"

@@ -18,7 +18,7 @@ from elfnet.errors import RequestError
 from elfnet.evaluate.derived import Derived, derive
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.replay import replay
-from elfnet.exits.policy import Policy, scale_per_exit
+from elfnet.exits.policy import scale_per_exit
 from elfnet.registry import unknown_name
 
 SCALES = ("auto", "own", "fitted")
@@ -112,7 +112,7 @@ def _cross_validated(option: _Option, halves: tuple[ExitTable, ExitTable]) -> ND
         judged = derive(judging, scale, combine=option.combine)
         right_PN = []
         for budget in _budgets(fitting):
-            policy = Policy("candidate", search.best(WithinBudget(budget), refine=False), scale, combine=option.combine)
+            policy = judged.policy("candidate", search.best(WithinBudget(budget), refine=False))
             right_PN.append(replay(judged, policy).prediction_N == judging.labels_N)
         parts.append(np.mean(right_PN, axis=0))
     return np.concatenate(parts)

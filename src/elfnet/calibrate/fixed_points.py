@@ -6,7 +6,7 @@ from elfnet.calibrate.family import Family
 from elfnet.calibrate.line_search import measured_point, named_thresholds
 from elfnet.evaluate.derived import derive
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.exits.policy import full_depth, uniform_policy
+from elfnet.exits.policy import NEVER
 
 
 def fixed_points(
@@ -15,11 +15,8 @@ def fixed_points(
     """Full depth and one point per threshold, in the order given."""
     derived = derive(table, confidence_scale)
     policies = [
-        full_depth(table.exits, derived.confidence_scale),
-        *(
-            uniform_policy(name, threshold, table.exits, derived.confidence_scale)
-            for name, threshold in named_thresholds(thresholds, table.classes).items()
-        ),
+        derived.uniform("full", NEVER),
+        *(derived.uniform(name, threshold) for name, threshold in named_thresholds(thresholds, table.classes).items()),
     ]
     points = [
         measured_point(derived, policy, rule="full depth" if policy.name == "full" else "fixed") for policy in policies

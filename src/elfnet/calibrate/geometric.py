@@ -36,7 +36,7 @@ def geometric_policy(derived: Derived, budget: float, *, name: str | None = None
     low, high = -LARGEST_LOG_Q, LARGEST_LOG_Q
     full_cost, full = _walk(derived, order_TN, high)
     if full_cost <= budget + ROUNDING:
-        return Policy(name, full, derived.confidence_scale, combine=derived.combine)
+        return derived.policy(name, full)
     best_cost, best = _walk(derived, order_TN, low)  # all leave at once: within every budget that is allowed
     while high - low > SMALLEST_STEP:
         middle = (low + high) / 2
@@ -48,7 +48,7 @@ def geometric_policy(derived: Derived, budget: float, *, name: str | None = None
                 best_cost, best = cost, thresholds
         else:
             high = middle
-    return Policy(name, best, derived.confidence_scale, combine=derived.combine)
+    return derived.policy(name, best)
 
 
 def _walk(derived: Derived, order_TN: NDArray[np.int64], log_q: float) -> tuple[float, tuple[float, ...]]:

@@ -11,7 +11,7 @@ from elfnet.evaluate.accuracy import measure
 from elfnet.evaluate.derived import Derived, derive
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.replay import replay
-from elfnet.exits.policy import Policy, full_depth, uniform_policy
+from elfnet.exits.policy import NEVER, Policy
 from elfnet.exits.threshold import parse_threshold
 
 
@@ -50,11 +50,9 @@ def line_search(
         )
 
     derived = derive(table, confidence_scale)
-    full = measured_point(derived, full_depth(table.exits, derived.confidence_scale), rule="full depth")
+    full = measured_point(derived, derived.uniform("full", NEVER), rule="full depth")
     searched = [
-        measured_point(
-            derived, uniform_policy(name, threshold, table.exits, derived.confidence_scale), rule="line search"
-        )
+        measured_point(derived, derived.uniform(name, threshold), rule="line search")
         for name, threshold in named_thresholds(candidates, table.classes).items()
         if table.exits > 1  # a plain network has nothing to decide
     ]

@@ -44,10 +44,7 @@ def family_for_budgets(derived: Derived, budgets: Sequence[float]) -> tuple[Poli
     for budget in sorted(budgets):
         # What a smaller budget allows, a larger one does: start there too.
         found[budget] = search.best(WithinBudget(budget), also=list(found.values())[-1:])
-    return tuple(
-        Policy(name, found[budget], derived.confidence_scale, combine=derived.combine)
-        for name, budget in zip(names, budgets, strict=True)
-    )
+    return tuple(derived.policy(name, found[budget]) for name, budget in zip(names, budgets, strict=True))
 
 
 def thresholds_for_floor(
@@ -67,7 +64,7 @@ def thresholds_for_floor(
     goal = AboveFloor(floor, group, search.size_G)
     _require_floor(derived, goal, search)
     name = f"floor={floor:g}" if name is None else name
-    return Policy(name, search.best(goal), derived.confidence_scale, combine=derived.combine)
+    return derived.policy(name, search.best(goal))
 
 
 def _require_floor(derived: Derived, goal: AboveFloor, search: ThresholdSearch) -> None:

@@ -20,6 +20,8 @@ from elfnet.evaluate.derived import Derived, derive
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.replay import derive_for, replay
 from elfnet.evaluate.run_table import evaluate_run
+from elfnet.exits.policy import Reading
+from elfnet.models.staged import StagedNetwork
 
 
 def calibrate_run(
@@ -28,15 +30,17 @@ def calibrate_run(
     *,
     cost: MeasuredCost | None = None,
     device: str = "cpu",
+    network: StagedNetwork | None = None,
 ) -> Family:
     """The family of operating points, fitted on the calibration split; writes policy.json.
 
     Args:
         request: which points; by default all rules, with the recipe's candidates for s.
         cost: what an exit costs on a machine; multiply-adds by default.
+        network: of a run that trained one that was handed in; see `evaluate_run`.
     """
     _require_finished(run)
-    table = evaluate_run(run, "calibration", device=device)
+    table = evaluate_run(run, "calibration", device=device, network=network)
     request = request or FamilyRequest(search=run.recipe().exits.search)
     if cost is None:
         family = fit_family(table, request)
@@ -63,10 +67,10 @@ def results_on(table: ExitTable, family: Family) -> dict[str, Any]:
         table = replace(table, cost_E=np.array(family.cost), head_cost_E=np.array(family.head_cost))
     derived = derive(table, family.confidence_scale)
     # Points of one rule share their scales: the softmax of the whole table is computed once for each.
-    by_confidence: dict[tuple[tuple[float, ...], bool], Derived] = {(derived.confidence_scale, False): derived}
+    by_confidence: dict[Reading, Derived] = {derived.reading: derived}
     points = {}
     for point in family.points:
-        key = point.policy.confidence_scale, point.policy.combine
+        key = point.policy.reading
         if key not in by_confidence:
             by_confidence[key] = derive_for(table, point.policy)
         points[point.name] = {
@@ -86,8 +90,10 @@ def results_on(table: ExitTable, family: Family) -> dict[str, Any]:
     }
 
 
-def measure_run(run: RunDirectory, family: Family, *, device: str = "cpu") -> dict[str, Any]:
+def measure_run(
+    run: RunDirectory, family: Family, *, device: str = "cpu", network: StagedNetwork | None = None
+) -> dict[str, Any]:
     """The family on the test split; writes metrics.json."""
-    results = results_on(evaluate_run(run, "test", device=device), family)
+    results = results_on(evaluate_run(run, "test", device=device, network=network), family)
     atomic.write_json(run.metrics_file, results)
     return results

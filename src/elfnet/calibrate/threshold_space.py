@@ -20,7 +20,7 @@ from elfnet.data.groups import GROUP_NAMES
 from elfnet.evaluate.curve import spread_thresholds
 from elfnet.evaluate.derived import Derived
 from elfnet.exits.cost_to_exit import cost_to_exit
-from elfnet.exits.policy import NEVER, Policy
+from elfnet.exits.policy import NEVER
 
 GROUPS = len(GROUP_NAMES)
 
@@ -142,5 +142,5 @@ def _cost_with(derived: Derived, used: Sequence[int]) -> NDArray[np.float64]:
     """Cost up to each exit of the network, shape (E,), if only these early exits and the last are looked at."""
     table = derived.table
     thresholds = tuple(0.5 if k in used else NEVER for k in range(table.exits - 1))
-    policy = Policy("exits in use", thresholds, derived.confidence_scale, combine=derived.combine)
+    policy = derived.policy("exits in use", thresholds)
     return cost_to_exit(table.cost_E, table.head_cost_E, policy)

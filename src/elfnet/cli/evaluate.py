@@ -114,11 +114,12 @@ def _compare(first_name: str, first: Any, second_name: str, second: Any, *, as_j
     from rich.table import Table
 
     from elfnet.evaluate.bootstrap import paired_bootstrap
+    from elfnet.evaluate.derived import derive
     from elfnet.evaluate.replay import replay
-    from elfnet.exits.policy import full_depth
+    from elfnet.exits.policy import NEVER
 
     # The bootstrap gives second minus first; the run named first on the command line is the one of interest.
-    sides = [(table, replay(table, full_depth(table.exits, table.confidence_scale))) for table in (second, first)]
+    sides = [(d.table, replay(d, d.uniform("full", NEVER))) for d in (derive(second), derive(first))]
     comparison = paired_bootstrap(sides[0], sides[1])
     if as_json:
         print_json({"run": first_name, "against": second_name, **comparison.to_dict()})

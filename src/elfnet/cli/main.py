@@ -22,6 +22,7 @@ VERBS = {
     "predict": "classify image files with a bundle or a run",
     "serve": "answer over HTTP with a bundle, with a page to try it",
     "sweep": "train a recipe over a grid of settings, with one table at the end",
+    "reproduce": "fill a table of the paper, with its own numbers beside",
     "bench": "time adaptive inference on this machine",
     "report": "one HTML file about one or several runs",
     "data": "list, prepare and describe data sets",

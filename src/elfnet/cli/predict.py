@@ -2,10 +2,11 @@
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, redirect_stdout
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from elfnet.cli.arguments import Parser
 from elfnet.errors import RequestError
@@ -13,6 +14,8 @@ from elfnet.errors import RequestError
 if TYPE_CHECKING:
     from elfnet.cli.prediction_lines import Writer
     from elfnet.deploy.model import Model
+
+RAY = "ray"
 
 
 def parser() -> Parser:
@@ -40,8 +43,11 @@ def parser() -> Parser:
     parser.add_argument(
         "--backend",
         metavar="NAME",
-        help="onnxruntime (default for a bundle), openvino, torch (default for a run), torch-compiled",
+        help="onnxruntime (default for a bundle), openvino, torch (default for a run), torch-compiled; or ray: the "
+        "default one on every worker of a Ray cluster, for more files than one machine can take",
     )
+    parser.add_argument("--cpus", type=int, metavar="N", help="ray: cores of a worker (default: 1)")
+    parser.add_argument("--address", help="ray: the cluster (default: $RAY_ADDRESS, else this machine)")
     parser.add_argument("--threads", type=int, metavar="N", help="of the backend (default: its own choice)")
     parser.add_argument("--abstain-below", type=float, default=0.0, metavar="P", help="withhold less confident answers")
     parser.add_argument("--deepest-exit", type=int, metavar="K", help="nobody goes beyond exit K (from 1)")
@@ -55,17 +61,26 @@ def run(words: Sequence[str]) -> int:
     _require_consistent(asked)
 
     from elfnet.cli.file_progress import FileProgress
-    from elfnet.deploy.classify_files import Classified, classify_files
+    from elfnet.deploy.classify_files import Classified, NotRead, classify_files
     from elfnet.deploy.images.find import find_images
 
-    model = _open(asked)
-    if asked.operating_point is not None or asked.budget is not None:
-        model.set_operating_point(asked.budget if asked.operating_point is None else asked.operating_point)
+    opens = _opens(asked)
+    # Here in any case: what cannot be opened is refused before a cluster is asked.
+    model = opens()
+    files = find_images(asked.images, listed=sys.stdin)
+    settings: dict[str, Any] = {"batch": asked.batch, "top": asked.top, "resize": not asked.no_resize}
     failed = 0
-    with _output(asked.out) as out, FileProgress(shown=not out.isatty()) as progress:
+    with _output(asked.out) as out, FileProgress(shown=not out.isatty()) as progress, ExitStack() as stack:
         writer = _writer(asked, out, model)
-        files = find_images(asked.images, listed=sys.stdin)
-        for result in classify_files(model, files, batch=asked.batch, top=asked.top, resize=not asked.no_resize):
+        results: Iterator[Classified | NotRead] = classify_files(model, files, **settings)
+        if asked.backend == RAY:
+            from elfnet.deploy.classify_on_ray import classify_on_ray
+
+            on_ray = classify_on_ray(opens, files, cpus=asked.cpus or 1, address=asked.address, **settings)
+            results = stack.enter_context(closing(on_ray))
+            # Results go to what was standard output before; what Ray has to say is none.
+            stack.enter_context(redirect_stdout(sys.stderr))
+        for result in results:
             if isinstance(result, Classified):
                 writer.write(result)
             else:
@@ -80,6 +95,9 @@ def _require_consistent(asked: argparse.Namespace) -> None:
         raise RequestError("--operating-point and --budget both choose the point; give one of them")
     if asked.json and asked.format not in (None, "jsonl"):
         raise RequestError(f"--json and --format {asked.format} contradict; give one of them")
+    for name in ("cpus", "address"):
+        if getattr(asked, name) is not None and asked.backend != RAY:
+            raise RequestError(f"--{name} is for --backend ray; leave it out, or give that too")
     for name in ("top", "batch"):
         if getattr(asked, name) < 1:
             raise RequestError(f"--{name} {getattr(asked, name)} must be 1 or more")
@@ -87,19 +105,30 @@ def _require_consistent(asked: argparse.Namespace) -> None:
         raise RequestError(f"{asked.out} exists; give --overwrite, or another --out")
 
 
-def _open(asked: argparse.Namespace) -> "Model":
-    path = Path(asked.model)
+def _opens(asked: argparse.Namespace) -> "Callable[[], Model]":
+    """What opens the model, here and in the workers of a cluster."""
     settings = {name: getattr(asked, name) for name in ("threads", "deepest_exit", "abstain_below")}
-    settings |= {"backend": asked.backend} if asked.backend else {}
-    if (path / "recipe.toml").is_file():
+    if asked.backend == RAY:
+        settings["threads"] = asked.threads or asked.cpus or 1
+    elif asked.backend:
+        settings["backend"] = asked.backend
+    point = asked.budget if asked.operating_point is None else asked.operating_point
+    return partial(_open, asked.model, point, settings)
+
+
+def _open(path: str, point: str | float | None, settings: dict[str, Any]) -> "Model":
+    if (Path(path) / "recipe.toml").is_file():
         from elfnet.checkpoint.run_directory import open_run
         from elfnet.deploy.run_model import model_of_run
 
-        return model_of_run(open_run(path), **settings)
+        model = model_of_run(open_run(path), **settings)
+    else:
+        from elfnet.deploy.load import load
 
-    from elfnet.deploy.load import load
-
-    return load(path, **settings)
+        model = load(path, **settings)
+    if point is not None:
+        model.set_operating_point(point)
+    return model
 
 
 def _writer(asked: argparse.Namespace, out: TextIO, model: "Model") -> "Writer":

@@ -68,6 +68,8 @@ class Watch:
         )
         if "weights" in info and not epochs_done:
             self.say(info["weights"]["summary"])
+        if "refit" in info and not epochs_done:
+            self.say(info["refit"]["summary"])
         if epochs_done:
             self.say(f"going on after epoch {epochs_done}/{self._epochs}")
         self._progress.update(self._bar, total=self._epochs, completed=epochs_done)

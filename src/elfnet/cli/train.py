@@ -15,11 +15,15 @@ def parser() -> Parser:
         "train",
         "Train a recipe into a run directory, then evaluate and calibrate it and write its report.\n"
         "A run can be stopped at any moment and gone on with by --resume.",
-        usage="[RECIPE] [--out DIR] [--resume | --overwrite] [--devices N] [--SECTION.FIELD VALUE ...] [--json]",
+        usage="[RECIPE] [--from RUN] [--out DIR] [--resume | --overwrite] [--devices N] [--SECTION.FIELD VALUE ...] "
+        "[--json]",
         example="elfnet train cifar10-lt/elf-ldam-drw --data.ratio 50 --train.epochs 40 --out runs/elf",
     )
     parser.add_argument(
         "recipe", nargs="?", help=f"a name from 'elfnet recipes ls', or a .toml file (default: {DEFAULT_RECIPE})"
+    )
+    parser.add_argument(
+        "--from", dest="source", metavar="RUN", help="finished run whose classifiers crt, lws, tau-norm ... refit"
     )
     parser.add_argument("--out", type=Path, help="run directory (default: runs/ and the recipe's name)")
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out, with the recipe it has")
@@ -38,6 +42,12 @@ def parser() -> Parser:
 def run(words: Sequence[str]) -> int:
     asked = parser().parse_strictly(words)
     overrides = recipe_overrides(asked)
+    if asked.source is not None:
+        if overrides.get("refit.run", asked.source) != asked.source:
+            raise RequestError(
+                f"--from {asked.source} and --refit.run {overrides['refit.run']} differ; give --from alone"
+            )
+        overrides["refit.run"] = asked.source
     name = asked.recipe or DEFAULT_RECIPE
     out = asked.out or Path("runs") / Path(name).with_suffix("").as_posix().replace("/", "-")
     recipe = _recipe_to_resume(out, asked.recipe, overrides) if asked.resume else load_recipe(name, overrides)
@@ -88,6 +98,9 @@ def _recipe_to_resume(out: Path, name: str | None, overrides: dict[str, object])
     there = RunDirectory(out)
     if not there.exists():
         raise RequestError(f"there is no run in {out} to resume; leave --resume out to start one")
+    begun = there.recipe()
     if name is None and not overrides:
-        return there.recipe()
-    return load_recipe(name or str(there.recipe_file), overrides)
+        return begun
+    # Which run it started from is no question any more: its weights are in this run's own checkpoint.
+    source = {"refit.run": begun.refit.run} if begun.refit.run else {}
+    return load_recipe(name or str(there.recipe_file), {**overrides, **source})

@@ -38,6 +38,6 @@ def build_loss(name: str, class_counts: Sequence[int], **settings: Any) -> BaseL
         1.0
     """
     # Imported here so that the registry is filled however this function is reached.
-    from elfnet.criterion import cross_entropy, focal, ldam  # noqa: F401
+    from elfnet.criterion import balanced_softmax, cross_entropy, focal, ldam, logit_adjusted  # noqa: F401
 
     return LOSSES[name](class_counts, **settings)

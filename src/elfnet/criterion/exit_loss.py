@@ -2,17 +2,65 @@
 
 # Shapes: E exits, B batch, C classes
 
+from collections.abc import Sequence
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from elfnet.criterion.base_loss import BaseLoss
+from elfnet.criterion.distillation import distilled
+from elfnet.criterion.labels import Labels
+from elfnet.errors import RequestError
+
+
+class ExitLoss(nn.Module):
+    """Base loss at every exit that is visited.
+
+    With one exit this is the base loss; with everything visited it is plain joint training.
+
+    Args:
+        base: per example and exit.
+        exits: of the network.
+        exit_weights: what the loss of each exit is multiplied by (BranchyNet); empty: 1.
+        distil: share of an early exit's loss that follows the last exit's answer instead of the label.
+        distil_temperature: softens both answers in that.
+    """
+
+    weight_E1: Tensor
+
+    def __init__(
+        self,
+        base: BaseLoss,
+        exits: int,
+        *,
+        exit_weights: Sequence[float] = (),
+        distil: float = 0.0,
+        distil_temperature: float = 3.0,
+    ) -> None:
+        super().__init__()
+        if exit_weights and len(exit_weights) != exits:
+            raise RequestError(
+                f"criterion.exit_weights has {len(exit_weights)} numbers for {exits} exits; give one for each"
+            )
+        self.base = base
+        self._weighted = bool(exit_weights)
+        self.register_buffer("weight_E1", torch.tensor([*exit_weights] or [1.0] * exits)[:, None], persistent=False)
+        self._distil, self._temperature = distil, distil_temperature
+
+    def forward(self, logits_EBC: Tensor, labels: Labels, visited_EB: Tensor, weights_C: Tensor) -> Tensor:
+        """Loss of each example at each exit, zero where it was not visited; shape (E, B)."""
+        loss_EB = labels.loss(self.base, logits_EBC, weights_C)
+        if self._distil:
+            loss_EB = distilled(
+                loss_EB, logits_EBC, share=self._distil, temperature=self._temperature, scale=self.base.scale
+            )
+        if self._weighted:
+            loss_EB = loss_EB * self.weight_E1
+        return torch.where(visited_EB, loss_EB, 0.0)
 
 
 def loss_at_exits(base: BaseLoss, logits_EBC: Tensor, target_B: Tensor, visited_EB: Tensor) -> Tensor:
-    """Base loss of each example at each exit, zero where it was not visited; shape (E, B).
-
-    With one exit this is the base loss; with everything visited it is plain joint training.
-    """
+    """Base loss of each example at each exit, zero where it was not visited; shape (E, B)."""
     exits = logits_EBC.shape[0]
     loss_EB: Tensor = base(logits_EBC, target_B.expand(exits, -1))
     return torch.where(visited_EB, loss_EB, 0.0)

@@ -38,6 +38,10 @@ class PackedImages:
         self._unreadable: dict[str, str] = record["unreadable"]
         self._pixels: Pixels = np.memmap(file, dtype=np.uint8, mode="r")
 
+    def __reduce__(self) -> tuple[type["PackedImages"], tuple[Path, EncodedImages]]:
+        """A worker process maps the file for itself; else it would be sent all pixels."""
+        return PackedImages, (self.file, self._images)
+
     def __len__(self) -> int:
         return len(self._place_N3)
 

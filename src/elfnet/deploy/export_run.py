@@ -41,8 +41,9 @@ from elfnet.deploy.onnx_backend import OnnxBackend
 from elfnet.deploy.onnx_export import export_stages
 from elfnet.deploy.run_parts import RunParts, open_parts
 from elfnet.errors import WorkError
-from elfnet.evaluate.run_table import table_of
+from elfnet.evaluate.run_table import evaluate_run, table_of
 from elfnet.models.cost import count_cost
+from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import DataRecipe, Recipe
 from elfnet.version import __version__
 
@@ -73,6 +74,7 @@ def export_run(
     overwrite: bool = False,
     precisions: Sequence[str] = (),
     measure_memory: Callable[[Path], PeakMemory] | None = measure_peak_memory,
+    network: StagedNetwork | None = None,
 ) -> Exported:
     """Write the bundle of a run's last checkpoint; refused if the graphs do not answer as torch does.
 
@@ -81,10 +83,11 @@ def export_run(
         as_directory: a directory with the files instead of one zip.
         precisions: variants beside float32: `int8`, `bfloat16`; see `make_variant`.
         measure_memory: called with the finished bundle; None leaves the peak memory out.
+        network: of a run that trained one that was handed in; see `evaluate_run`.
     """
     path = run.root / f"{run.root.resolve().name}.elfnet" if out is None else out
     require_place(path, as_directory=as_directory, overwrite=overwrite)
-    parts = open_parts(run)
+    parts = open_parts(run, network=network)
     splits = load_splits(run.recipe().data)
     if splits.fingerprint != run.info()["data"]["fingerprint"]:
         raise WorkError(f"the data is not what the run in {run.root} was trained on; restore it, or train again")
@@ -96,6 +99,9 @@ def export_run(
         **{graph_name("float32", k + 1): graph for k, graph in enumerate(graphs)},
     }
     normalisation = Normalisation(parts.preprocess.mean, parts.preprocess.std)
+    if precisions:
+        # Their operating points are fitted on this table; if it is gone, only here is a network to compute it with.
+        evaluate_run(run, "calibration", network=network)
     others = [make_variant(run, precision, graphs, splits, normalisation) for precision in precisions]
     for made in others:
         files |= {graph_name(made.precision, k + 1): graph for k, graph in enumerate(made.graphs or ())}

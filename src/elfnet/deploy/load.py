@@ -41,6 +41,8 @@ def load(
     """
     bundle = open_bundle(path, variant=variant)
     precision = bundle.manifest.variants[variant].precision
+    preprocess = bundle.manifest.preprocessing.preprocess()
+    height, width, channels = preprocess.shape
     computes = open_backend(
         backend,
         graphs=lambda: bundle.graphs,
@@ -48,6 +50,7 @@ def load(
         # Graphs in 8-bit integers say so themselves; whoever runs them needs no other setting.
         precision="bfloat16" if precision == "bfloat16" else "float32",
         threads=threads,
+        image_shape=(channels, height, width),
     )
     engine = Engine(
         computes,
@@ -55,7 +58,7 @@ def load(
         deepest_exit=exit_from_zero(deepest_exit, bundle.family.exits),
         abstain_below=abstain_below,
     )
-    return Model(engine, bundle.manifest.preprocessing.preprocess(), bundle.manifest.class_names)
+    return Model(engine, preprocess, bundle.manifest.class_names)
 
 
 def _network(bundle: Bundle, precision: str) -> "StagedNetwork":

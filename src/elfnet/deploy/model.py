@@ -72,7 +72,9 @@ class Model:
         batch: int = 64,
         resize: bool = True,
     ) -> list[Prediction]:
-        """Classify one image or many: paths, PIL images or uint8 arrays; one prediction each, in their order.
+        """Classify one image or many, one prediction each, in their order.
+
+        An image is a path, the content of an image file (bytes), a PIL image or a uint8 array.
 
         Args:
             operating_point: for this call only, by name or budget.
@@ -115,8 +117,8 @@ def as_list(images: ImageLike | Iterable[ImageLike]) -> list[ImageLike]:
     """One image or many as a list; an array with four dimensions is many."""
     if isinstance(images, np.ndarray):
         return list(images) if images.ndim == 4 else [images]
-    if isinstance(images, str | Path | Image.Image):
+    if isinstance(images, str | Path | bytes | Image.Image):
         return [images]
     if isinstance(images, Iterable):
         return list(images)
-    raise RequestError(f"{type(images).__name__} is not an image; give a path, a PIL image or a uint8 array")
+    raise RequestError(f"{type(images).__name__} is not an image; give a path, bytes, a PIL image or a uint8 array")

@@ -18,7 +18,14 @@ def model_of_run(
 ) -> Model:
     """The last checkpoint with the run's operating points; arguments as of `elfnet.load`."""
     parts = open_parts(run)
-    computes = open_backend(backend, graphs=lambda: _graphs(parts), network=lambda: parts.network, threads=threads)
+    height, width, channels = parts.preprocess.shape
+    computes = open_backend(
+        backend,
+        graphs=lambda: _graphs(parts),
+        network=lambda: parts.network,
+        threads=threads,
+        image_shape=(channels, height, width),
+    )
     engine = Engine(
         computes,
         parts.family,

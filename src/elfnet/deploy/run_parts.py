@@ -8,7 +8,7 @@ from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.data.preparation_from_recipe import evaluation_of
 from elfnet.deploy.images.preprocess import CHANNELS, Preprocess
 from elfnet.errors import RequestError
-from elfnet.models.from_recipe import network_of, network_signature
+from elfnet.models.of_run import network_of_run, signature_of_run
 from elfnet.models.staged import StagedNetwork
 
 
@@ -28,9 +28,14 @@ class RunParts:
     class_names: tuple[str, ...]
 
 
-def open_parts(run: RunDirectory) -> RunParts:
-    """Read and check; a run without operating points of its last checkpoint is refused."""
-    recipe, data = run.recipe(), run.info()["data"]
+def open_parts(run: RunDirectory, *, network: StagedNetwork | None = None) -> RunParts:
+    """Read and check; a run without operating points of its last checkpoint is refused.
+
+    Args:
+        network: of a run that trained one that was handed in; it is copied.
+    """
+    recipe, info = run.recipe(), run.info()
+    data = info["data"]
     class_names = tuple(data["class_names"])
     height, width, channels = data["image_shape"]
     modes = [mode for mode, number in CHANNELS.items() if number == channels]
@@ -39,10 +44,10 @@ def open_parts(run: RunDirectory) -> RunParts:
             f"the run in {run.root} reads {height} x {width} x {channels}, which is no grey or RGB image; "
             "bundles are for images"
         )
-    signature = network_signature(recipe.model, classes=len(class_names), image_channels=channels)
+    signature = signature_of_run(recipe.model, info)
+    network = network_of_run(recipe.model, info, network, where=run.root)
     checkpoint = load_checkpoint(run.checkpoint("last"), network=signature)
     family = Family.open(run.policy_file, checkpoint_sha256=checkpoint.sha256)
-    network = network_of(recipe.model, classes=len(class_names), image_channels=channels)
     network.load_state_dict(dict(checkpoint.weights))
     evaluation = evaluation_of(recipe.data)
     preprocess = Preprocess(

@@ -23,7 +23,8 @@ def measure_stages(
 ) -> MeasuredCost:
     """Median seconds of each stage with and without its head, on one batch, one image's share.
 
-    Stages take turns in every round, so that whatever else the machine does disturbs all of them alike.
+    Every round goes through the whole network with heads and then without, stage after stage as any engine does: a
+    stage repeated by itself would find its weights in the cache. Whatever else the machine does disturbs all alike.
 
     Args:
         backend: what computes them.
@@ -38,8 +39,8 @@ def measure_stages(
     calls: dict[str, Callable[[], object]] = {}
     for k, features in enumerate(inputs):
         calls[f"with {k}"] = lambda k=k, features=features: backend.run(k, features)  # type: ignore[misc]
-        if k < backend.exits - 1:
-            calls[f"alone {k}"] = lambda k=k, features=features: backend.run_without_head(k, features)  # type: ignore[misc]
+    for k, features in enumerate(inputs[:-1]):
+        calls[f"alone {k}"] = lambda k=k, features=features: backend.run_without_head(k, features)  # type: ignore[misc]
     median = {call: statistics.median(taken) for call, taken in taking_turns(calls, rounds=rounds).items()}
     last = backend.exits - 1
     heads = [max(median[f"with {k}"] - median[f"alone {k}"], SHORTEST) for k in range(last)]
@@ -59,14 +60,24 @@ def measure_stages(
 
 
 def taking_turns(
-    calls: Mapping[str, Callable[[], object]], *, rounds: int, warm_up: int = WARM_UP
+    calls: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int,
+    warm_up: int = WARM_UP,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Seconds of each call: every round makes every call once, after rounds that are not counted."""
+    """Seconds of each call: every round makes every call once, after rounds that are not counted.
+
+    Each round begins one call further on, so that none always comes right after the same other one, and finds what
+    that one left in the cache.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in calls}
+    order = list(calls)
     for turn in range(warm_up + rounds):
-        for name, call in calls.items():
-            began = time.perf_counter()
-            call()
+        for name in order:
+            began = clock()
+            calls[name]()
             if turn >= warm_up:
-                seconds[name].append(time.perf_counter() - began)
+                seconds[name].append(clock() - began)
+        order = [*order[1:], order[0]]
     return seconds

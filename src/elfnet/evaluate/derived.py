@@ -10,7 +10,15 @@ from numpy.typing import NDArray
 
 from elfnet.errors import WorkError
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.exits.policy import add_evidence, confidence_and_prediction, scale_per_exit
+from elfnet.exits.policy import (
+    Measure,
+    Policy,
+    Reading,
+    add_evidence,
+    certainty_and_prediction,
+    confidence_and_prediction,
+    scale_per_exit,
+)
 
 CHUNK_BYTES = 8 * 2**20
 """How much of the logits is held as float64 at a time; small enough for the processor's cache to help."""
@@ -24,7 +32,8 @@ class Derived:
         table: where all this comes from.
         confidence_scale: one per exit.
         combine: whether an exit speaks for all exits up to it (the mean of their scaled logits) or for itself.
-        confidence_NE: max softmax of the scaled logits, float64.
+        measure: what the confidence is.
+        confidence_NE: max softmax of the scaled logits, or what else the measure says, float64.
         prediction_NE: the class with the largest one.
         correct_NE: whether that is the label.
     """
@@ -32,13 +41,31 @@ class Derived:
     table: ExitTable
     confidence_scale: tuple[float, ...]
     combine: bool
+    measure: Measure
     confidence_NE: NDArray[np.float64]
     prediction_NE: NDArray[np.int64]
     correct_NE: NDArray[np.bool_]
 
+    @property
+    def reading(self) -> Reading:
+        """How the confidences were made of logits."""
+        return Reading(self.confidence_scale, self.combine, self.measure)
+
+    def policy(self, name: str, thresholds: Sequence[float]) -> Policy:
+        """A policy that decides by these confidences."""
+        return Policy(name, tuple(thresholds), *self.reading)
+
+    def uniform(self, name: str, threshold: float) -> Policy:
+        """The same with one threshold for all exits but the last."""
+        return self.policy(name, (float(threshold),) * (self.table.exits - 1))
+
 
 def derive(
-    table: ExitTable, confidence_scale: float | Sequence[float] | None = None, *, combine: bool = False
+    table: ExitTable,
+    confidence_scale: float | Sequence[float] | None = None,
+    *,
+    combine: bool = False,
+    measure: Measure | None = None,
 ) -> Derived:
     """Read the logits once, a chunk of examples at a time.
 
@@ -46,7 +73,10 @@ def derive(
         table: an exit table.
         confidence_scale: for all exits or one per exit; the table's own by default.
         combine: each exit speaks for all exits up to it.
+        measure: what the confidence is; the table's own by default.
     """
+    measure = measure or table.confidence_measure
+    read = confidence_and_prediction if measure == "probability" else certainty_and_prediction
     scale_E = scale_per_exit(table.confidence_scale if confidence_scale is None else confidence_scale, table.exits)
     confidence_NE = np.empty((table.examples, table.exits), dtype=np.float64)
     prediction_NE = np.empty((table.examples, table.exits), dtype=np.int64)
@@ -58,9 +88,9 @@ def derive(
         for k, scale in enumerate(scale_E):
             if combine:
                 evidence_BC = add_evidence(evidence_BC, logits_BEC[:, k], scale)
-                confidence_NE[rows, k], prediction_NE[rows, k] = confidence_and_prediction(evidence_BC, 1.0 / (k + 1))
+                confidence_NE[rows, k], prediction_NE[rows, k] = read(evidence_BC, 1.0 / (k + 1))
             else:
-                confidence_NE[rows, k], prediction_NE[rows, k] = confidence_and_prediction(logits_BEC[:, k], scale)
+                confidence_NE[rows, k], prediction_NE[rows, k] = read(logits_BEC[:, k], scale)
     bad_NE = np.isnan(confidence_NE)
     if bad_NE.any():
         example, exit_index = np.argwhere(bad_NE)[0]
@@ -68,4 +98,5 @@ def derive(
             f"the {table.split} exit table holds logits that are not finite (first: example {example}, exit "
             f"{exit_index + 1}); the model has diverged, train it again with a lower learning rate"
         )
-    return Derived(table, scale_E, combine, confidence_NE, prediction_NE, prediction_NE == table.labels_N[:, None])
+    correct_NE = prediction_NE == table.labels_N[:, None]
+    return Derived(table, scale_E, combine, measure, confidence_NE, prediction_NE, correct_NE)

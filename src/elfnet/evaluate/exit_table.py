@@ -17,7 +17,7 @@ from elfnet.data.groups import FrequencyGroups
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate import table_file
 from elfnet.exits.cost_to_exit import cost_to_exit
-from elfnet.exits.policy import Policy
+from elfnet.exits.policy import MEASURES, Measure, Policy
 
 SPLITS = ("train", "calibration", "test")
 
@@ -39,6 +39,7 @@ class ExitTable:
         split: `train`, `calibration` or `test`.
         checkpoint_sha256: of the checkpoint that computed the logits.
         confidence_scale: what logits are multiplied by before the softmax at inference, unless a policy says otherwise.
+        confidence_measure: what eq. 5 compares with a threshold, unless a policy says otherwise.
         many_above: classes with more training examples than this are "many".
         few_below: classes with fewer training examples than this are "few".
     """
@@ -55,6 +56,7 @@ class ExitTable:
     many_above: int
     few_below: int
     head_cost_E: NDArray[np.float64] | None = None
+    confidence_measure: Measure = "probability"
 
     def __post_init__(self) -> None:
         for name, dtype, dimensions in (
@@ -102,6 +104,11 @@ class ExitTable:
         if not (np.isfinite(self.confidence_scale) and self.confidence_scale > 0):
             raise RequestError(
                 f"exit table: confidence_scale={self.confidence_scale!r} must be a number above 0, such as 1"
+            )
+        if self.confidence_measure not in MEASURES:
+            raise RequestError(
+                f"exit table: confidence_measure={self.confidence_measure!r} is unknown; choose from: "
+                f"{', '.join(MEASURES)}"
             )
         FrequencyGroups(many_above=self.many_above, few_below=self.few_below)  # refuses boundaries that overlap
 
@@ -159,6 +166,7 @@ class ExitTable:
             "split": self.split,
             "checkpoint_sha256": self.checkpoint_sha256,
             "confidence_scale": self.confidence_scale,
+            "confidence_measure": self.confidence_measure,
             "many_above": self.many_above,
             "few_below": self.few_below,
         }
@@ -180,6 +188,8 @@ class ExitTable:
                 split=facts["split"],
                 checkpoint_sha256=facts["checkpoint_sha256"],
                 confidence_scale=float(facts["confidence_scale"]),
+                # Tables from before there was a choice do not say.
+                confidence_measure=facts.get("confidence_measure", "probability"),
                 many_above=int(facts["many_above"]),
                 few_below=int(facts["few_below"]),
             )

@@ -38,10 +38,10 @@ def replay(source: ExitTable | Derived, policy: Policy) -> Replay:
             f"policy {policy.name!r} is for {policy.exits} exits, the exit table has {table.exits}; calibrate again"
         )
     derived = source if isinstance(source, Derived) else derive_for(source, policy)
-    if (derived.confidence_scale, derived.combine) != (policy.confidence_scale, policy.combine):
+    if derived.reading != policy.reading:
         raise RequestError(
-            f"policy {policy.name!r} has confidence scales {policy.confidence_scale} and combine={policy.combine}, the "
-            f"confidences were derived with {derived.confidence_scale} and {derived.combine}; derive them again"
+            f"policy {policy.name!r} makes confidences of logits by {policy.reading}, and these were made by "
+            f"{derived.reading}; derive them again"
         )
     exit_N = policy.first_exit(derived.confidence_NE)
     return Replay(
@@ -54,8 +54,8 @@ def replay(source: ExitTable | Derived, policy: Policy) -> Replay:
 
 
 def derive_for(table: ExitTable, policy: Policy) -> Derived:
-    """What `derive` gives with the scales and the way of combining of a policy."""
-    return derive(table, policy.confidence_scale, combine=policy.combine)
+    """What `derive` gives with a policy's way of making confidences."""
+    return derive(table, policy.confidence_scale, combine=policy.combine, measure=policy.measure)
 
 
 def _at(values_NE: NDArray[T], exit_N: NDArray[np.int64]) -> NDArray[T]:

@@ -14,8 +14,9 @@ from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.exit_table import SPLITS, ExitTable
 from elfnet.evaluate.fresh_statistics import estimate_statistics
 from elfnet.evaluate.run_network import logits_of
+from elfnet.exits.policy import Measure
 from elfnet.models.cost import count_cost
-from elfnet.models.from_recipe import network_of, network_signature
+from elfnet.models.of_run import network_of_run, require_fits, signature_of_run
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import DataRecipe
 
@@ -28,6 +29,7 @@ def evaluate_run(
     device: str = "cpu",
     again: bool = False,
     fresh_statistics: bool = False,
+    network: StagedNetwork | None = None,
 ) -> ExitTable:
     """The exit table of a split, float32; computed unless the run directory holds the one of this checkpoint.
 
@@ -36,19 +38,21 @@ def evaluate_run(
         again: compute it even if it is there.
         fresh_statistics: estimate batch-norm statistics anew first (for runs trained with `drop`). Such a table is of
             other weights than the checkpoint's, so it is not kept.
+        network: for a run that trained a network that was handed in, that network; it is copied. A table that is there
+            is read without it.
     """
     if split not in SPLITS:
         raise RequestError(f"there is no split {split!r}; choose from: {', '.join(SPLITS)}")
     recipe, info = run.recipe(), run.info()
-    classes, channels = len(info["data"]["class_names"]), info["data"]["image_shape"][-1]
-    signature = network_signature(recipe.model, classes=classes, image_channels=channels)
-    saved = load_checkpoint(run.checkpoint(checkpoint), network=signature)
+    if network is not None:
+        require_fits(info, network, where=run.root)
+    saved = load_checkpoint(run.checkpoint(checkpoint), network=signature_of_run(recipe.model, info))
     file = run.table(split, checkpoint)
     if file.is_file() and not again and not fresh_statistics:
         kept = ExitTable.open(file)
         if kept.checkpoint_sha256 == saved.sha256 and kept.head_cost_E is not None:
             return kept
-    network = network_of(recipe.model, classes=classes, image_channels=channels)
+    network = network_of_run(recipe.model, info, network, where=run.root)
     network.load_state_dict(dict(saved.weights))
     network.to(torch.device(device), memory_format=torch.channels_last)  # type: ignore[call-overload]
     splits = load_splits(recipe.data)
@@ -75,6 +79,7 @@ def evaluate_run(
         normalisation=normalisation,
         checkpoint_sha256=sha256,
         confidence_scale=recipe.exits.infer_confidence_scale,
+        confidence_measure=recipe.exits.confidence,
         many_above=recipe.data.many_above,
         few_below=recipe.data.few_below,
     )
@@ -92,6 +97,7 @@ def table_of(
     checkpoint_sha256: str,
     normalisation: Normalisation | None = None,
     confidence_scale: float = 1.0,
+    confidence_measure: Measure = "probability",
     many_above: int = 100,
     few_below: int = 20,
 ) -> ExitTable:
@@ -114,6 +120,7 @@ def table_of(
         split=split,
         checkpoint_sha256=checkpoint_sha256,
         confidence_scale=confidence_scale,
+        confidence_measure=confidence_measure,
         many_above=many_above,
         few_below=few_below,
     )

@@ -8,7 +8,7 @@ NumPy only: evaluation, calibration and serving share this decision, and serving
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,10 @@ from numpy.typing import NDArray
 from elfnet.errors import RequestError
 
 NEVER = 1.0
-"""A threshold that no probability exceeds: nobody leaves at this exit."""
+"""A threshold that no confidence exceeds: nobody leaves at this exit."""
+Measure = Literal["probability", "entropy"]
+MEASURES: tuple[Measure, ...] = ("probability", "entropy")
+"""What a confidence is: the largest probability, or 1 - entropy / log C, which BranchyNet decides by."""
 
 
 class Decision(NamedTuple):
@@ -25,7 +28,7 @@ class Decision(NamedTuple):
     Attributes:
         leaves_N: who leaves here.
         prediction_N: the answer.
-        confidence_N: its probability.
+        confidence_N: its probability, or what else the policy decides by.
         probability_NC: of all classes.
         evidence_NC: the sum of scaled logits so far, which the next exit of a combining policy adds to; else None.
     """
@@ -37,6 +40,14 @@ class Decision(NamedTuple):
     evidence_NC: NDArray[np.float64] | None
 
 
+class Reading(NamedTuple):
+    """How a confidence is made of logits; the fields are those of `Policy`."""
+
+    confidence_scale: tuple[float, ...]
+    combine: bool
+    measure: Measure
+
+
 @dataclass(frozen=True)
 class Policy:
     """One operating point: who leaves where.
@@ -46,16 +57,22 @@ class Policy:
         thresholds: one probability in [0, 1] for every exit but the last.
         confidence_scale: what each exit's logits are multiplied by before the softmax, one number per exit.
         combine: decide and answer from the mean of the scaled logits of all exits up to here, not from the last alone.
+        measure: what is compared with the threshold.
     """
 
     name: str
     thresholds: tuple[float, ...]
     confidence_scale: tuple[float, ...]
     combine: bool = False
+    measure: Measure = "probability"
 
     def __post_init__(self) -> None:
         if not self.name:
             raise RequestError("a policy needs a name; give one that is not empty")
+        if self.measure not in MEASURES:
+            raise RequestError(
+                f"policy {self.name!r}: measure {self.measure!r} is unknown; choose from: {', '.join(MEASURES)}"
+            )
         if len(self.confidence_scale) != len(self.thresholds) + 1:
             raise RequestError(
                 f"policy {self.name!r} has {len(self.thresholds)} thresholds and {len(self.confidence_scale)} "
@@ -75,6 +92,11 @@ class Policy:
     @property
     def exits(self) -> int:
         return len(self.confidence_scale)
+
+    @property
+    def reading(self) -> "Reading":
+        """How a confidence is made of logits; policies that share it differ in thresholds only."""
+        return Reading(self.confidence_scale, self.combine, self.measure)
 
     def runs_head(self, exit_index: int) -> bool:
         """Whether exit `exit_index` (from 0) is looked at at all: where nobody can leave, its head need not be run."""
@@ -96,11 +118,16 @@ class Policy:
         scale = self.confidence_scale[exit_index]
         if self.combine:
             evidence_NC = add_evidence(evidence_NC, logits_NC, scale)
-            probability_NC, prediction_N = probability_and_prediction(evidence_NC, 1.0 / (exit_index + 1))
+            exponential_NC, prediction_N = _exponential_and_prediction(evidence_NC, 1.0 / (exit_index + 1))
         else:
             evidence_NC = None
-            probability_NC, prediction_N = probability_and_prediction(logits_NC, scale)
-        confidence_N = np.take_along_axis(probability_NC, prediction_N[:, None], axis=1)[:, 0]
+            exponential_NC, prediction_N = _exponential_and_prediction(logits_NC, scale)
+        # The answer's own exponential is exp(0) = 1, so this is its probability.
+        confidence_N = 1.0 / exponential_NC.sum(axis=1)
+        probability_NC = exponential_NC
+        probability_NC *= confidence_N[:, None]
+        if self.measure == "entropy":
+            confidence_N = certainty(probability_NC)
         if exit_index == self.exits - 1:
             leaves_N = np.ones(len(confidence_N), dtype=np.bool_)
         else:
@@ -118,13 +145,14 @@ class Policy:
         """For each exit, whether any input at all could leave there.
 
         The largest of C probabilities lies in [1/C, 1]: nobody leaves at a threshold of 1, and nobody passes an exit
-        whose threshold is below 1/C.
+        whose threshold is below 1/C. The other measure begins at 0.
         """
         answer = []
         passable = True
+        least = 1.0 / classes if self.measure == "probability" else 0.0
         for threshold in self.thresholds:
             answer.append(passable and threshold < NEVER)
-            passable = passable and threshold >= 1.0 / classes
+            passable = passable and threshold >= least
         return (*answer, passable)
 
     def to_dict(self) -> dict[str, Any]:
@@ -133,14 +161,18 @@ class Policy:
             "thresholds": list(self.thresholds),
             "confidence_scale": list(self.confidence_scale),
             "combine": self.combine,
+            "measure": self.measure,
         }
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
         """Read what `to_dict` wrote; anything else is refused."""
-        if not isinstance(content, Mapping) or set(content) != {"name", "thresholds", "confidence_scale", "combine"}:
+        fields = {"name", "thresholds", "confidence_scale", "combine", "measure"}
+        # Policies from before there was a choice of measure do not have it.
+        if not isinstance(content, Mapping) or {*content, "measure"} != fields:
             raise RequestError(
-                "a policy has exactly the fields name, thresholds, confidence_scale and combine; write it again"
+                "a policy has exactly the fields name, thresholds, confidence_scale, combine and measure; "
+                "write it again"
             )
         name, combine = content["name"], content["combine"]
         if not isinstance(name, str):
@@ -148,17 +180,19 @@ class Policy:
         if not isinstance(combine, bool):
             raise RequestError(f"policy {name!r}: combine={combine!r} is not true or false; write the policy again")
         numbers = {field: _numbers(name, field, content[field]) for field in ("thresholds", "confidence_scale")}
-        return cls(name=name, combine=combine, **numbers)
+        return cls(name=name, combine=combine, measure=content.get("measure", "probability"), **numbers)
 
 
-def uniform_policy(name: str, threshold: float, exits: int, scale: float | Sequence[float]) -> Policy:
+def uniform_policy(
+    name: str, threshold: float, exits: int, scale: float | Sequence[float], *, measure: Measure = "probability"
+) -> Policy:
     """The paper's family: one threshold s for all exits but the last."""
-    return Policy(name, (float(threshold),) * (exits - 1), scale_per_exit(scale, exits))
+    return Policy(name, (float(threshold),) * (exits - 1), scale_per_exit(scale, exits), measure=measure)
 
 
-def full_depth(exits: int, scale: float | Sequence[float]) -> Policy:
+def full_depth(exits: int, scale: float | Sequence[float], *, measure: Measure = "probability") -> Policy:
     """Nobody leaves early; named `full`."""
-    return uniform_policy("full", NEVER, exits, scale)
+    return uniform_policy("full", NEVER, exits, scale, measure=measure)
 
 
 def scale_per_exit(scale: float | Sequence[float], exits: int) -> tuple[float, ...]:
@@ -182,6 +216,25 @@ def confidence_and_prediction(
     """
     exponential_NC, prediction_N = _exponential_and_prediction(logits_NC, scale)
     return 1.0 / exponential_NC.sum(axis=1), prediction_N
+
+
+def certainty_and_prediction(
+    logits_NC: NDArray[np.floating[Any]], scale: float
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """1 - entropy / log C of softmax(scale * logits), and the argmax, each of shape (N,)."""
+    probability_NC, prediction_N = probability_and_prediction(logits_NC, scale)
+    return certainty(probability_NC), prediction_N
+
+
+def certainty(probability_NC: NDArray[np.float64]) -> NDArray[np.float64]:
+    """1 - entropy / log C, shape (N,): 0 where all classes are alike, 1 where one has it all."""
+    classes = probability_NC.shape[1]
+    if classes == 1:
+        return np.ones(len(probability_NC))
+    log_NC = np.zeros_like(probability_NC)
+    np.log(probability_NC, out=log_NC, where=probability_NC > 0)
+    certainty_N: NDArray[np.float64] = 1.0 + np.einsum("nc,nc->n", probability_NC, log_NC) / math.log(classes)
+    return certainty_N
 
 
 def probability_and_prediction(
@@ -209,10 +262,11 @@ def _exponential_and_prediction(
     logits_NC: NDArray[np.floating[Any]], scale: float
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """exp(scale * (logit - largest logit)), and where the largest is."""
-    prediction_N: NDArray[np.int64] = np.argmax(logits_NC, axis=1)
+    prediction_N: NDArray[np.int64] = logits_NC.argmax(axis=1)
     shifted_NC = logits_NC.astype(np.float64)
+    largest_N = shifted_NC[np.arange(len(shifted_NC)), prediction_N]
     with np.errstate(invalid="ignore"):
-        shifted_NC -= np.take_along_axis(shifted_NC, prediction_N[:, None], axis=1)
+        shifted_NC -= largest_N[:, None]
     shifted_NC *= scale
     return np.exp(shifted_NC, out=shifted_NC), prediction_N
 

@@ -10,8 +10,11 @@ from elfnet.models.cifar_resnet import cifar_resnet, initialise_convolutions
 from elfnet.models.densenet import SMALLEST_IMAGE, densenet, zero_bias
 from elfnet.models.heads import Head, exit_head, final_head
 from elfnet.models.imagenet_resnet import imagenet_resnet, initialise_fan_out
+from elfnet.models.msdnet import CLASSIFIER_FILTERS, msdnet
+from elfnet.models.packed_scales import PackedBackbone
 from elfnet.models.staged import StagedNetwork
 from elfnet.models.staged_mlp import initialise_dense, staged_mlp
+from elfnet.models.two_branches import two_branch_network
 from elfnet.registry import Registry
 
 BACKBONES: Registry[Architecture] = Registry("model.backbone")
@@ -53,6 +56,8 @@ for _name, _layers in (
         Architecture(partial(densenet, _layers), "conv", 0, initialise_convolutions, zero_bias, SMALLEST_IMAGE)
     )
 
+BACKBONES.register("msdnet")(Architecture(msdnet, "conv", CLASSIFIER_FILTERS, initialise_fan_out, zero_bias))
+
 
 def exit_trunk(backbone: str, *, exit_head: str = "auto", head_filters: int = 0) -> tuple[Trunk, int]:
     """Kind and filters of the early exits' convolutions, `auto` and 0 replaced by the backbone's own.
@@ -75,6 +80,7 @@ def build_network(
     classes: int,
     image_channels: int = 3,
     exits: bool = True,
+    branches: int = 1,
     head: str = "linear",
     exit_head: str = "auto",
     head_filters: int = 0,
@@ -83,9 +89,10 @@ def build_network(
     """A backbone with the paper's exits (one before each block group, and the last), or plain with `exits=False`.
 
     Args:
+        branches: 2 doubles the last block of a plain network (BBN).
         head: classifier of every exit, `linear` or `cosine`.
         exit_head: convolutions of the early exits, `conv` or `separable`; `auto`: what suits the backbone.
-        head_filters: their filters; 0: the backbone's own (64 for CIFAR ResNets, else the channels that are read).
+        head_filters: their filters; 0: the backbone's own (64 for CIFAR ResNets, 128 for msdnet, else as channels).
 
     Example:
         >>> build_network("resnet32", classes=10).exits
@@ -95,7 +102,9 @@ def build_network(
     architecture = BACKBONES[backbone]
     cut = architecture.build(image_channels)
     last = final_head(cut.channels[-1], classes, kind=head)
-    if exits:
+    if branches == 2:
+        network = two_branch_network(backbone, cut, classes=classes, kind=head)
+    elif exits:
         heads = [*_early_heads(cut, classes, kind=head, trunk=trunk, filters=filters, stride=head_stride), last]
         network = StagedNetwork(cut.stages, list(heads), classes=classes)
     else:
@@ -105,10 +114,11 @@ def build_network(
 
 
 def _early_heads(cut: Backbone, classes: int, *, kind: str, trunk: Trunk, filters: int, stride: int) -> list[Head]:
-    return [
+    heads = [
         exit_head(channels, classes, kind=kind, filters=filters or channels, stride=stride, trunk=trunk)
         for channels in cut.channels[:-1]
     ]
+    return cut.reading_coarsest(heads) if isinstance(cut, PackedBackbone) else heads
 
 
 def _initialise(network: StagedNetwork, architecture: Architecture) -> None:

@@ -13,6 +13,7 @@ def network_of(model: ModelRecipe, *, classes: int, image_channels: int) -> Stag
         classes=classes,
         image_channels=image_channels,
         exits=model.exits,
+        branches=model.branches,
         head=model.head,
         exit_head=model.exit_head,
         head_filters=model.head_filters,
@@ -36,6 +37,8 @@ def settled(model: ModelRecipe) -> ModelRecipe:
 
 def network_signature(model: ModelRecipe, *, classes: int, image_channels: int) -> str:
     """One line that tells networks apart whose weights do not fit each other; checkpoints carry it."""
+    if model.branches == 2:
+        return f"two-branch {model.backbone}, {model.head} head, {classes} classes, {image_channels} channels"
     if not model.exits:
         return f"plain {model.backbone}, {model.head} head, {classes} classes, {image_channels} channels"
     written = settled(model)

@@ -1,4 +1,6 @@
-"""A backbone that is not trained: its heads learn on features that stay as they are."""
+"""Parts of a network that are not trained: what is behind them learns on features that stay as they are."""
+
+from collections.abc import Callable
 
 from torch import nn
 
@@ -11,14 +13,21 @@ def freeze_backbone(network: StagedNetwork) -> None:
     network.stages.eval()
 
 
+def freeze_all_but(network: StagedNetwork, learns: Callable[[str], bool]) -> None:
+    """Only parameters of which `learns(name)` take a gradient; batch norms of all the rest learn no statistics."""
+    for name, parameter in network.named_parameters():
+        parameter.requires_grad_(learns(name))
+    training_mode(network)
+
+
 def training_mode(network: StagedNetwork, around: nn.Module | None = None) -> None:
-    """As `.train()`, but stages that were frozen stay in evaluation mode.
+    """As `.train()`, but stages and parts of heads that were frozen stay in evaluation mode.
 
     Args:
         around: a module that holds the network and is put into training mode with it.
     """
     (around or network).train()
-    for stage in network.stages:
-        parameters = list(stage.parameters())
+    for part in [*network.stages, *(child for head in network.heads for child in head.children())]:
+        parameters = list(part.parameters())
         if parameters and not any(parameter.requires_grad for parameter in parameters):
-            stage.eval()
+            part.eval()

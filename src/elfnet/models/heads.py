@@ -25,6 +25,17 @@ class LinearClassifier(nn.Linear):
         nn.init.kaiming_normal_(self.weight)
 
 
+class ScaledClassifier(LinearClassifier):
+    """A linear classifier times a scale a class: scale_C * (W f + b). LWS learns the scales and nothing else."""
+
+    def __init__(self, features: int, classes: int) -> None:
+        super().__init__(features, classes)
+        self.scale = nn.Parameter(torch.ones(classes))
+
+    def forward(self, features_BF: Tensor) -> Tensor:
+        return self.scale * super().forward(features_BF)
+
+
 class CosineClassifier(nn.Module):
     """Cosine between features and class directions, in [-1, 1]; no bias and no scale (the loss owns the scale)."""
 
@@ -42,10 +53,11 @@ class CosineClassifier(nn.Module):
 CLASSIFIERS: Registry[type[LinearClassifier] | type[CosineClassifier]] = Registry("model.head")
 CLASSIFIERS.register("linear")(LinearClassifier)
 CLASSIFIERS.register("cosine")(CosineClassifier)
+CLASSIFIERS.register("scaled")(ScaledClassifier)
 
 
 class Head(nn.Module):
-    """Trunk (may be empty), global average pool, classifier; logits in float32."""
+    """Trunk (may be empty), global average pool, classifier; logits in float32, or float64 if the weights are."""
 
     def __init__(self, trunk: nn.Module, classifier: nn.Module) -> None:
         super().__init__()
@@ -58,8 +70,13 @@ class Head(nn.Module):
         # The meta device, on which costs can be counted without computing anything, knows no autocast.
         device = "cpu" if features.is_meta else features.device.type
         with torch.autocast(device_type=device, enabled=False):
-            logits_BC: Tensor = self.classifier(features.float().mean(dim=(2, 3)))
-        return logits_BC
+            # The weights are in float32 whatever autocast does, unless the whole network was moved to another type.
+            logits_BC: Tensor = self.classifier(features.to(self._dtype()).mean(dim=(2, 3)))
+        return logits_BC.float() if logits_BC.dtype in (torch.float16, torch.bfloat16) else logits_BC
+
+    def _dtype(self) -> torch.dtype:
+        weight = next(self.classifier.parameters(), None)
+        return torch.float32 if weight is None else weight.dtype
 
 
 def final_head(channels: int, classes: int, *, kind: str) -> Head:

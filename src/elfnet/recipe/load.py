@@ -6,6 +6,7 @@ A recipe file of one's own may start from a shipped one with `extends = "DATA/ME
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,28 @@ def _shipped(kind: str) -> dict[str, str]:
     }
 
 
+@dataclass(frozen=True)
+class AboutMethod:
+    """What the documentation says of a shipped method: a line, where it comes from, and what it changes."""
+
+    summary: str
+    paper: str
+    changes: str
+
+
+def shipped_methods() -> dict[str, AboutMethod]:
+    """Every shipped method by name, in alphabetical order."""
+    found = {}
+    for name, text in sorted(_shipped("method").items()):
+        about = tomllib.loads(text)["about"]
+        found[name] = AboutMethod(_first_line(text), about["paper"], about["changes"])
+    return found
+
+
+def _first_line(text: str) -> str:
+    return text.splitlines()[0].lstrip("# ")
+
+
 def recipe_names() -> list[str]:
     """Every shipped recipe."""
     return [f"{data}/{method}" for data in sorted(_shipped("data")) for method in sorted(_shipped("method"))]
@@ -41,10 +64,7 @@ def recipe_names() -> list[str]:
 def recipe_summary(name: str) -> str:
     """The first comment line of each of a recipe's two files."""
     data, method = name.split("/")
-    first_lines = (
-        _shipped(kind)[part].splitlines()[0].lstrip("# ") for kind, part in (("data", data), ("method", method))
-    )
-    return "; ".join(first_lines)
+    return "; ".join(_first_line(_shipped(kind)[part]) for kind, part in (("data", data), ("method", method)))
 
 
 def _merged(base: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,6 +117,7 @@ def _of_both(data: dict[str, Any], method: dict[str, Any]) -> dict[str, Any]:
 
     The epoch belongs to the schedule that the data file writes down; a method without deferral does not read it.
     """
+    method.pop("about")
     start = data.get("train", {}).pop("drw_start", None)
     both = _merged(data, method)
     if start is not None and "drw_start" in method.get("train", {}):

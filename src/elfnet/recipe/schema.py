@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
+from elfnet.recipe.combinations import refuse_combinations_without_sense
+
 Switch = Literal["auto", "on", "off"]
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
@@ -116,15 +118,18 @@ class ModelRecipe(Section):
     backbone: str = Field(
         default="resnet32",
         description="for small images resnet8, 14, 20, 32, 44 or 56; for large ones resnet10, 18, 34, 50, 101 or 152, "
-        "resnext50_32x4d, densenet121, 169 or 201",
+        "resnext50_32x4d, densenet121, 169 or 201; for small images with many exits msdnet; for feature arrays mlp",
     )
     weights: str = Field(
         default="",
         description="file of weights that the backbone starts from: safetensors, a torch file, or a run's checkpoint",
     )
     exits: bool = Field(default=True, description="with the paper's exits; false: the plain backbone")
-    head: Literal["linear", "cosine"] = Field(
-        default="linear", description="classifier of all exits; LDAM needs cosine"
+    branches: Literal[1, 2] = Field(
+        default=1, description="2: the last block twice, for frequent and for rare classes (BBN)"
+    )
+    head: Literal["linear", "cosine", "scaled"] = Field(
+        default="linear", description="classifier of all exits; LDAM needs cosine, LWS scaled (linear, a scale a class)"
     )
     exit_head: Literal["auto", "conv", "separable", "none"] = Field(
         default="auto",
@@ -133,7 +138,7 @@ class ModelRecipe(Section):
     head_filters: int = Field(
         default=0,
         ge=0,
-        description="their filters; 0: 64 behind a CIFAR ResNet, behind others as many as there are channels",
+        description="their filters; 0: 64 behind a CIFAR ResNet, 128 behind msdnet, else as many as there are channels",
     )
     head_stride: Literal[1, 2] = Field(default=2, description="stride of both convolutions of an early exit")
 
@@ -144,6 +149,10 @@ class ExitsRecipe(Section):
     rule: Literal["elf", "all"] = Field(
         default="elf",
         description="elf: examples leave in training (eq. 1); all: everyone visits every exit",
+    )
+    confidence: Literal["probability", "entropy"] = Field(
+        default="probability",
+        description="what eq. 5 compares with a threshold: largest probability, or 1 - entropy / log C (BranchyNet)",
     )
     train_threshold: str = Field(default="0.9", description="t of eq. 1: a number, or a multiple of 1/C such as 2/C")
     train_confidence_scale: PositiveFloat = Field(default=1.0, description="logits are multiplied by this before eq. 1")
@@ -162,11 +171,21 @@ class ExitsRecipe(Section):
 class CriterionRecipe(Section):
     """Base loss and class weights."""
 
-    loss: Literal["ce", "focal", "ldam"] = Field(default="ce", description="base loss at every exit")
+    loss: Literal["ce", "focal", "ldam", "balanced-softmax", "logit-adjusted"] = Field(
+        default="ce", description="base loss at every exit"
+    )
     focal_gamma: NonNegative = Field(default=0.5, description="focal: exponent; 0 is cross-entropy")
     ldam_max_margin: NonNegative = Field(default=0.5, description="ldam: margin of the rarest class")
     ldam_power: NonNegative = Field(default=0.25, description="ldam: margins fall as n^-power")
     ldam_scale: PositiveFloat = Field(default=30.0, description="ldam: cosines are multiplied by this in the loss")
+    adjust_tau: NonNegative = Field(default=1.0, description="logit-adjusted: logits are raised by tau log prior")
+    exit_weights: tuple[PositiveFloat, ...] = Field(
+        default=(), description="what the loss of each exit is multiplied by, first exit first; empty: 1"
+    )
+    distil: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.0, description="share of an early exit's loss that follows the last exit's answer, not the label"
+    )
+    distil_temperature: PositiveFloat = Field(default=3.0, description="softens both answers in that")
     reweight: Literal["none", "effective", "inverse", "inverse_sqrt"] = Field(
         default="none", description="class weights; in force from train.drw_start on"
     )
@@ -192,6 +211,10 @@ class TrainRecipe(Section):
     lr_steps: tuple[int, ...] = Field(default=(160, 180), description="epochs at which the rate drops")
     lr_factor: PositiveFloat = Field(default=0.01, description="what the rate is multiplied by at each drop")
     drw_start: int = Field(default=0, ge=0, description="epoch from which class weights apply; 0: from the start")
+    mix: Literal["none", "mixup", "manifold"] = Field(
+        default="none", description="train on pairs of images mixed, or on features mixed at a random depth"
+    )
+    mix_alpha: PositiveFloat = Field(default=1.0, description="shares of a pair are drawn from Beta(alpha, alpha)")
     seed: Seed = Field(default=0, description="initial weights, order and augmentation")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         default="auto", description="of the backbone; auto: bfloat16 where the machine computes it natively"
@@ -204,6 +227,32 @@ class TrainRecipe(Section):
         default=False, description="batch norm over all devices' parts of a batch (GPUs); false: over each part"
     )
     evaluate_every: PositiveInt = Field(default=1, description="epochs between looks at the calibration split")
+
+
+class RefitRecipe(Section):
+    """Classifiers fitted anew on the features of a finished run."""
+
+    how: Literal[
+        "none",
+        "crt",
+        "lws",
+        "tau-norm",
+        "logit-adjustment",
+        "over-sampling",
+        "under-sampling",
+        "smote",
+        "borderline-smote",
+        "adasyn",
+        "edited-nearest-neighbours",
+        "cluster-under-sampling",
+    ] = Field(default="none", description="what is done to them: see the methods page of the documentation")
+    run: str = Field(default="", description="the finished run; --from on the command line")
+    taus: tuple[NonNegative, ...] = Field(
+        default=tuple(tau / 10 for tau in range(21)),
+        min_length=1,
+        description="tau-norm and logit-adjustment: candidates for tau, chosen among on the calibration split",
+    )
+    neighbours: PositiveInt = Field(default=5, description="SMOTE and its kin: neighbours looked at")
 
 
 class TrackRecipe(Section):
@@ -222,29 +271,10 @@ class Recipe(Section):
     exits: ExitsRecipe = ExitsRecipe()
     criterion: CriterionRecipe = CriterionRecipe()
     train: TrainRecipe = TrainRecipe()
+    refit: RefitRecipe = RefitRecipe()
     track: TrackRecipe = TrackRecipe()
 
     @model_validator(mode="after")
     def _consistent(self) -> "Recipe":
-        if self.criterion.loss == "ldam" and self.model.head != "cosine":
-            raise ValueError("criterion.loss=ldam needs cosines: set model.head=cosine")
-        if self.train.backbone_lr_factor == 0 and not self.model.weights:
-            raise ValueError(
-                "train.backbone_lr_factor=0 freezes a backbone that has learnt nothing; set model.weights, "
-                "or another factor"
-            )
-        if self.exits.left == "drop" and not self.model.exits:
-            raise ValueError("exits.left=drop needs a network with exits: set model.exits=true or exits.left=mask")
-        if self.train.batch_size % self.train.accumulate:
-            raise ValueError(
-                f"train.accumulate={self.train.accumulate} does not divide train.batch_size={self.train.batch_size}"
-                "; use one that does"
-            )
-        if self.train.sync_batch_norm and self.exits.left == "drop":
-            raise ValueError("train.sync_batch_norm=true needs every device to run every stage: set exits.left=mask")
-        if self.criterion.reweight != "none" and self.train.drw_start >= self.train.schedule_epochs:
-            raise ValueError(
-                f"train.drw_start={self.train.drw_start} is never reached in "
-                f"train.schedule_epochs={self.train.schedule_epochs}; lower it, or set criterion.reweight=none"
-            )
+        refuse_combinations_without_sense(self)
         return self

@@ -11,7 +11,7 @@ from elfnet.calibrate.family import Family
 from elfnet.calibrate.operating_point import OperatingPoint
 from elfnet.deploy.backend import Backend
 from elfnet.exits.cost_to_exit import cost_to_exit
-from elfnet.exits.policy import Policy
+from elfnet.exits.policy import Policy, Reading
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,12 +44,12 @@ def logits_of_every_exit(backend: Backend, images_NKHW: NDArray[np.float32]) -> 
 
 def views(family: Family, logits_EC: NDArray[np.float64]) -> list[PointView]:
     """What every operating point makes of the logits of one image."""
-    said: dict[tuple[tuple[float, ...], bool], tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
+    said: dict[Reading, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
     found = []
     for point in family.points:
         policy = point.policy
         # Points differ in their thresholds, but rarely in how they make a confidence of the logits.
-        key = (policy.confidence_scale, policy.combine)
+        key = policy.reading
         if key not in said:
             said[key] = _said_by_every_exit(policy, logits_EC)
         class_E, confidence_E = said[key]

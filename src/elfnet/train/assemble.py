@@ -1,5 +1,6 @@
 """Putting a network where it is to run, and everything that trains it around it."""
 
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -10,18 +11,23 @@ from elfnet.data.batches import EvaluationFeed, Normalisation, TrainingFeed
 from elfnet.data.batches_from_recipe import evaluation_batches, training_batches
 from elfnet.data.preparation_from_recipe import workers_of
 from elfnet.data.splits import Splits
+from elfnet.data.two_samplers import PairedFeed
 from elfnet.errors import RequestError
+from elfnet.methods.refit.start import freeze_what_stays
 from elfnet.models.frozen import freeze_backbone
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import DataRecipe, Recipe
 from elfnet.train.epoch_statistics import head_classes
-from elfnet.train.exiting_forward import ExitingForward
-from elfnet.train.from_recipe import loss_of, rule_of, schedule_of
+from elfnet.train.from_recipe import exit_loss_of, rule_of, schedule_of
 from elfnet.train.machine import Machine
 from elfnet.train.observer import Observer
 from elfnet.train.optimiser import build_sgd, restore_momentum
 from elfnet.train.processes import Processes
 from elfnet.train.trainer import Trainer
+from elfnet.train.training_forward import forward_and_mixing
+
+# Added to the seed of a second sampler, so that it crops and flips otherwise than the first; beyond every seed.
+SECOND_SAMPLER = 2**32
 
 
 class Assembled(NamedTuple):
@@ -47,13 +53,15 @@ def assemble(
     network.to(fabric.device)
     if machine.channels_last:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if recipe.train.sync_batch_norm and processes.world > 1:
+    if processes.world > 1 and _runs_every_layer(recipe):
         _refuse_empty_shares(len(splits.train), recipe.train.batch_size, processes.world)
+    if recipe.train.sync_batch_norm and processes.world > 1:
         torch.nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
     counts = splits.class_counts_C.tolist()
-    forward = ExitingForward(network, rule_of(recipe, len(counts)), left=recipe.exits.left)
+    forward, mixing = forward_and_mixing(recipe, network, rule_of(recipe, len(counts)))
     if recipe.train.backbone_lr_factor == 0:
         freeze_backbone(network)
+    freeze_what_stays(recipe.refit.how, network)
     optimiser = build_sgd(
         network,
         lr=recipe.train.lr,
@@ -71,7 +79,7 @@ def assemble(
         fabric=fabric,
         forward=forward,
         optimiser=optimiser,
-        loss=loss_of(recipe.criterion, counts),
+        loss=exit_loss_of(recipe.criterion, counts, network.exits),
         class_weights_C=torch.from_numpy(
             class_weights(recipe.criterion.reweight, counts, beta=recipe.criterion.effective_beta)
         ).float(),
@@ -81,6 +89,7 @@ def assemble(
         is_head_C=head_classes(counts),
         seed=recipe.train.seed,
         accumulate=recipe.train.accumulate,
+        mixing=mixing,
         on_step=observer.step,
     )
     return Assembled(trainer, optimiser, batches, calibration)
@@ -96,16 +105,19 @@ def _feeds(
 ) -> tuple[TrainingFeed, EvaluationFeed]:
     """This process's share of both splits; image files are packed here if they are not yet."""
     device, share = processes.fabric.device, processes.share
-    batches = training_batches(
-        data,
-        splits,
-        normalisation,
+    feed = partial(
+        training_batches,
+        splits=splits,
+        normalisation=normalisation,
         batch_size=recipe.train.batch_size,
-        seed=recipe.train.seed,
         device=device,
         channels_last=machine.channels_last,
         share=share,
     )
+    batches = feed(data, seed=recipe.train.seed)
+    if recipe.model.branches == 2:
+        reversed_ = data.model_copy(update={"sampler": "reversed"})
+        batches = PairedFeed(batches, feed(reversed_, seed=recipe.train.seed + SECOND_SAMPLER))
     calibration = evaluation_batches(data, splits.calibration, normalisation, device=device, share=share)
     return batches, calibration
 
@@ -115,6 +127,11 @@ def _workers_divided(data: DataRecipe, processes: int) -> DataRecipe:
     if data.workers >= 0 or processes == 1:
         return data
     return data.model_copy(update={"workers": max(1, workers_of(data) // processes)})
+
+
+def _runs_every_layer(recipe: Recipe) -> bool:
+    """Whether a process must have at least one image in every step."""
+    return recipe.train.sync_batch_norm or recipe.train.mix == "manifold" or recipe.model.branches == 2
 
 
 def _refuse_empty_shares(examples: int, batch_size: int, world: int) -> None:

@@ -1,6 +1,7 @@
 """The exits and train sections of a recipe, flattened into plain arguments."""
 
 from elfnet.criterion.base_loss import BaseLoss, build_loss
+from elfnet.criterion.exit_loss import ExitLoss
 from elfnet.errors import RequestError
 from elfnet.exits.threshold import parse_threshold
 from elfnet.exits.training_rule import TrainingRule
@@ -40,4 +41,15 @@ def loss_of(criterion: CriterionRecipe, class_counts: list[int]) -> BaseLoss:
         ldam_max_margin=criterion.ldam_max_margin,
         ldam_power=criterion.ldam_power,
         ldam_scale=criterion.ldam_scale,
+        adjust_tau=criterion.adjust_tau,
+    )
+
+
+def exit_loss_of(criterion: CriterionRecipe, class_counts: list[int], exits: int) -> ExitLoss:
+    return ExitLoss(
+        loss_of(criterion, class_counts),
+        exits,
+        exit_weights=criterion.exit_weights,
+        distil=criterion.distil,
+        distil_temperature=criterion.distil_temperature,
     )

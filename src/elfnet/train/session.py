@@ -21,18 +21,22 @@ from elfnet.data.batches_from_recipe import normalisation_of
 from elfnet.data.from_recipe import load_splits
 from elfnet.data.splits import Splits
 from elfnet.errors import WorkError
+from elfnet.methods.refit.start import start_from_run
 from elfnet.models.cost import count_cost
-from elfnet.models.from_recipe import load_initial_weights, network_of, network_signature
+from elfnet.models.from_recipe import load_initial_weights
+from elfnet.models.of_run import signature_of_run
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import Recipe
 from elfnet.train.assemble import assemble
 from elfnet.train.calibration_score import balanced_accuracy, predictions
 from elfnet.train.from_recipe import loss_of, rule_of, schedule_of
+from elfnet.train.given_network import choose_network, require_same_network
 from elfnet.train.launch import Launch, lost_others, refuse_uneven_batches, restarted, start
 from elfnet.train.machine import Machine, device_and_precision, fabric_precision
 from elfnet.train.observer import Observer, Silent
 from elfnet.train.processes import Processes
 from elfnet.train.provenance import run_info
+from elfnet.train.refit_run import check_source, fit_run, is_fitted, keep_start
 from elfnet.train.run_directory_checks import check_directory, require_same_data, require_same_precision
 from elfnet.train.run_log import open_loggers
 from elfnet.train.run_state import RunState, keep
@@ -47,6 +51,7 @@ def train_recipe(
     observer: Observer | None = None,
     stop_after: Callable[[int], bool] | None = None,
     launch: Launch | None = None,
+    network: StagedNetwork | None = None,
 ) -> RunDirectory:
     """Train a recipe into a run directory.
 
@@ -56,6 +61,8 @@ def train_recipe(
         overwrite: remove the run that is there first.
         stop_after: asked after every epoch with the number of epochs done; true (in any process) stops the run there.
         launch: how many processes train together. More than one run the caller's whole script, each up to here.
+        network: trained in place instead of the recipe's own (see `attach_exits`); the recipe's model section is then
+            not used. Every later call that runs the network needs it too.
 
     Example:
         >>> from elfnet import load_recipe, train_recipe
@@ -67,6 +74,9 @@ def train_recipe(
     if restarted():
         # torchrun repeats the command it was given, which speaks of a run that did not exist then.
         resume, overwrite = run.exists(), False
+    check_source(recipe, run, overwrite=overwrite, given=network)
+    if is_fitted(recipe):
+        return fit_run(recipe, run, resume=resume, overwrite=overwrite, observer=observer, launch=launch)
     if launch.world == 1:
         check_directory(run, recipe, resume=resume, overwrite=overwrite)
     kept = run.info()["machine"] if run.exists() and not overwrite else None
@@ -76,7 +86,15 @@ def train_recipe(
         processes.from_first(lambda: check_directory(run, recipe, resume=resume, overwrite=overwrite))
     observer = observer if observer is not None and processes.first else Silent()
     try:
-        _train(recipe, run, overwrite=overwrite, observer=observer, stop_after=stop_after, processes=processes)
+        _train(
+            recipe,
+            run,
+            overwrite=overwrite,
+            observer=observer,
+            stop_after=stop_after,
+            processes=processes,
+            given=network,
+        )
     except RuntimeError as error:
         lost = None if isinstance(error, WorkError) else lost_others(error, launch)
         if lost is None:
@@ -93,14 +111,18 @@ def _train(
     observer: Observer,
     stop_after: Callable[[int], bool] | None,
     processes: Processes,
+    given: StagedNetwork | None,
 ) -> None:
     splits, normalisation = processes.one_first(lambda: _data(recipe))
-    channels, classes = splits.train.example_shape[-1], len(splits.class_names)
+    (height, width, channels), classes = splits.train.example_shape, len(splits.class_names)
     # A run that goes on has its weights in its checkpoint; one that was stopped before the first starts as it did.
     goes_on = processes.any(processes.first and run.checkpoint("last").is_file() and not overwrite)
     torch.manual_seed(recipe.train.seed)
-    network = processes.together(lambda: network_of(recipe.model, classes=classes, image_channels=channels))
+    network, described = choose_network(
+        given, recipe, classes=classes, image_shape=(channels, height, width), processes=processes
+    )
     loaded = processes.together(lambda: None if goes_on else load_initial_weights(recipe.model, network))
+    started = processes.together(lambda: None if goes_on else start_from_run(recipe, network, splits, out=run.root))
     info: dict[str, Any] = processes.from_first(
         lambda: _opened(
             recipe,
@@ -109,6 +131,8 @@ def _train(
             normalisation,
             network,
             None if loaded is None else loaded.record(),
+            described,
+            started,
             overwrite=overwrite,
             processes=processes,
         )
@@ -120,7 +144,9 @@ def _train(
 
     state = RunState()
     saved: Checkpoint | None = None
-    signature = network_signature(recipe.model, classes=classes, image_channels=channels)
+    signature = signature_of_run(recipe.model, info)
+    if started is not None and processes.first:
+        keep_start(run, signature, network)
     if goes_on:
         saved = processes.together(lambda: load_checkpoint(run.checkpoint("last"), network=signature))
         network.load_state_dict(dict(saved.weights))
@@ -185,6 +211,8 @@ def _opened(
     normalisation: Normalisation,
     network: StagedNetwork,
     weights: dict[str, Any] | None,
+    described: dict[str, Any] | None,
+    started: dict[str, Any] | None,
     *,
     overwrite: bool,
     processes: Processes,
@@ -193,12 +221,17 @@ def _opened(
     if run.exists() and not overwrite:
         info = run.info()
         require_same_data(run, info, splits)
+        require_same_network(run, info, described)
         return info
     height, width, channels = splits.train.example_shape
     info = run_info(recipe, splits, normalisation, count_cost(network, (channels, height, width)))
     info |= {"devices": processes.on_this_node, "nodes": processes.world // processes.on_this_node}
     if weights is not None:
         info["weights"] = weights
+    if described is not None:
+        info["network"] = described
+    if started is not None:
+        info["refit"] = started
     # Only now that nothing can be refused any more is an old run removed.
     if run.exists():
         shutil.rmtree(run.root)

@@ -10,18 +10,18 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from elfnet.criterion.base_loss import BaseLoss
 from elfnet.criterion.deferred import weights_in_force
-from elfnet.criterion.exit_loss import loss_at_exits
+from elfnet.criterion.exit_loss import ExitLoss
 from elfnet.criterion.reduction import weighted_batch_mean
 from elfnet.data.batches import TrainingFeed
 from elfnet.errors import WorkError
+from elfnet.methods.mixing import MixedBatch, Mixing, unmixed
 from elfnet.models.frozen import training_mode
 from elfnet.train.epoch_statistics import EpochStatistics
-from elfnet.train.exiting_forward import ExitingForward
 from elfnet.train.optimiser import set_learning_rate
 from elfnet.train.processes import Processes
 from elfnet.train.schedule import Schedule
+from elfnet.train.training_forward import TrainingForward
 
 # Looking at the loss makes the host wait for the device, so it is done only this often.
 STEPS_BETWEEN_LOOKS = 20
@@ -42,6 +42,7 @@ class Trainer:
         fabric: launched; `batches` give this process's share.
         class_weights_C: the weights that apply from `schedule.drw_start` on.
         accumulate: parts that a batch is run in, one after the other.
+        mixing: what is made of a batch before it is run; it goes with the forward pass.
         reweight: their name, for the log.
         on_step: called after every step with (step, steps in the epoch).
     """
@@ -50,9 +51,9 @@ class Trainer:
         self,
         *,
         fabric: Fabric,
-        forward: ExitingForward,
+        forward: TrainingForward,
         optimiser: torch.optim.Optimizer,
-        loss: BaseLoss,
+        loss: ExitLoss,
         class_weights_C: Tensor,
         reweight: str,
         schedule: Schedule,
@@ -60,6 +61,7 @@ class Trainer:
         is_head_C: Tensor,
         seed: int,
         accumulate: int = 1,
+        mixing: Mixing = unmixed,
         on_step: Callable[[int, int], None] | None = None,
     ) -> None:
         self._fabric, self._processes = fabric, Processes(fabric)
@@ -76,6 +78,7 @@ class Trainer:
         self._is_head_C = is_head_C
         self._seed = seed
         self._accumulate = accumulate
+        self._mixing = mixing
         self._on_step = on_step or (lambda *_: None)
 
     def run_epoch(self, epoch: int) -> dict[str, Any]:
@@ -90,7 +93,7 @@ class Trainer:
             steps=steps,
             exits=self._network.exits,
             is_head_C=self._is_head_C,
-            scale=self._loss.scale,
+            scale=self._loss.base.scale,
             device=self._fabric.device,
             summed=self._processes.summed,
         )
@@ -98,7 +101,7 @@ class Trainer:
         rate = 0.0
         for step, (images, target_B) in enumerate(self._batches.epoch(epoch)):
             rate = self._schedule.learning_rate(epoch, step, steps)
-            self._step(images, target_B, weights_C[target_B], rate, statistics)
+            self._step(self._mixing(images, target_B, epoch), weights_C, rate, statistics)
             if (step + 1) % STEPS_BETWEEN_LOOKS == 0 or step + 1 == steps:
                 self._refuse_loss_not_finite(epoch, statistics)
             self._on_step(step + 1, steps)
@@ -107,19 +110,18 @@ class Trainer:
             raise DivergedError(f"the weights are not finite after the last step of epoch {epoch}; {WAY_OUT}")
         return {"epoch": epoch, "learning_rate": rate, "weights": weighting, **statistics.record()}
 
-    def _step(
-        self, images: Tensor, target_B: Tensor, weight_B: Tensor, rate: float, statistics: EpochStatistics
-    ) -> None:
+    def _step(self, batch: MixedBatch, weights_C: Tensor, rate: float, statistics: EpochStatistics) -> None:
         set_learning_rate(self._optimiser, rate)
         self._optimiser.zero_grad(set_to_none=True)
-        parts = _parts(self._accumulate, images, target_B, weight_B)
+        parts = batch.parts(self._accumulate)
         whole = len(parts) == 1 and self._processes.world == 1
-        weight_of_batch = None if whole else self._processes.summed_later(weight_B.sum())
-        for number, (part, target_b, weight_b) in enumerate(parts):
+        weight_of_batch = None if whole else self._processes.summed_later(batch.labels.weight(weights_C).sum())
+        for number, part in enumerate(parts):
             last = number + 1 == len(parts)
+            leading_b, weight_b = part.labels.leading, part.labels.weight(weights_C)
             with self._added_up(last):
-                logits_EbC, visited_Eb = self._forward(part, target_b)
-                loss_Eb = loss_at_exits(self._loss, logits_EbC, target_b, visited_Eb)
+                logits_EbC, visited_Eb = self._forward(part.images, leading_b, **part.forward)
+                loss_Eb = self._loss(logits_EbC, part.labels, visited_Eb, weights_C)
                 loss_b = loss_Eb.sum(dim=0)
                 if weight_of_batch is None:
                     loss = weighted_batch_mean(loss_b, weight_b)
@@ -128,7 +130,7 @@ class Trainer:
                     # The gradients are averaged over processes, and must be added.
                     loss = loss * self._processes.world
                 self._fabric.backward(loss)
-            statistics.add(logits_EbC.detach(), target_b, visited_Eb, loss_Eb.detach(), weight_b, ends_step=last)
+            statistics.add(logits_EbC.detach(), leading_b, visited_Eb, loss_Eb.detach(), weight_b, ends_step=last)
         self._optimiser.step()
 
     def _added_up(self, last: bool) -> AbstractContextManager[None]:
@@ -144,14 +146,6 @@ class Trainer:
             raise DivergedError(
                 f"the loss at exit {k + 1} is not finite in step {step + 1} of epoch {epoch}; {WAY_OUT}"
             )
-
-
-def _parts(parts: int, *batch: Tensor) -> list[tuple[Tensor, ...]]:
-    """A batch in several parts; parts without an example are left out, unless all are."""
-    if parts == 1:
-        return [batch]
-    cut = list(zip(*(torch.tensor_split(tensor, parts) for tensor in batch), strict=True))
-    return [part for part in cut if len(part[0])] or cut[:1]
 
 
 def _not_zero(weight: Tensor) -> Tensor:

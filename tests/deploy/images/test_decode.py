@@ -232,6 +232,32 @@ def test_pictures_in_memory_are_checked_alike(picture: Image.Image) -> None:
         part_of_picture(picture, mode="RGB", choose=whole, limits=Limits(most_pixels=34))
 
 
+def test_the_content_of_a_file_is_read_like_the_file(tmp_path: Path, colours: NDArray[np.uint8]) -> None:
+    for suffix in ("png", "jpg", "bmp"):
+        path = tmp_path / f"a.{suffix}"
+        Image.fromarray(colours).save(path)
+        found = decode.decode_image(path.read_bytes(), "it", mode="RGB", choose=whole, limits=Limits())
+        assert np.array_equal(found, read_image(path, mode="RGB"))
+
+
+@pytest.mark.parametrize(
+    ("content", "limits", "message"),
+    [
+        (b"", {}, "it is empty; copy it again"),
+        (b"hello", {}, "it is not an image or is damaged; give one of: JPEG, "),
+        (b"x" * 101, {"most_bytes": 100}, "it has more than 100 bytes; make it smaller"),
+        (png_header(9000, 9000), {}, "it has 9000 x 9000 pixels, the limit is 80,000,000; make it smaller"),
+        (png_header(30, 30), {}, "it is damaged or not an image"),
+        (png_header(3, 3, bits=16), {}, "it has 16 bits a channel, which is not converted silently"),
+    ],
+)
+def test_content_that_is_refused(content: bytes, limits: dict[str, int], message: str) -> None:
+    with pytest.raises(WorkError) as caught:
+        decode.decode_image(content, "it", mode="RGB", choose=whole, limits=Limits(**limits))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 def test_a_picture_from_a_truncated_file(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
     Image.fromarray(noise).save(tmp_path / "a.png")

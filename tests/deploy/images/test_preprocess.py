@@ -140,6 +140,14 @@ def test_grey_arrays_need_no_channel() -> None:
     assert preprocess("L").pixels(noise(32, 32)).shape == (32, 32, 1)
 
 
+def test_content_of_another_size_is_fitted_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    Image.fromarray(noise(50, 40, 3)).save(path)
+    assert np.array_equal(preprocess().pixels(path.read_bytes()), preprocess().pixels(path))
+    with pytest.raises(WorkError, match="the image in memory has 40 x 50 pixels, the network reads 32 x 32"):
+        preprocess().pixels(path.read_bytes(), resize=False)
+
+
 def test_something_else_is_no_image() -> None:
     with pytest.raises(RequestError, match="int is not an image"):
         preprocess().pixels(3)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from elfnet.errors import RequestError
 from elfnet.evaluate.curve import spread_thresholds
 from elfnet.evaluate.derived import derive
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.exits.policy import NEVER, Policy, uniform_policy
+from elfnet.exits.policy import NEVER, Policy
 
 POINTS = 100
 
@@ -25,7 +25,7 @@ def uniform_path(table: ExitTable, *, points: int = POINTS) -> tuple[Policy, ...
     derived = derive(table)
     thresholds = spread_thresholds(derived.confidence_NE[:, :-1], points)
     falling = [float(s) for s in thresholds[::-1] if s < NEVER]
-    return tuple(uniform_policy(f"s={s:.6g}", s, table.exits, derived.confidence_scale) for s in falling)
+    return tuple(derived.uniform(f"s={s:.6g}", s) for s in falling)
 
 
 def ordered_candidates(fitting: ExitTable, candidates: Candidates | None) -> tuple[Policy, ...]:

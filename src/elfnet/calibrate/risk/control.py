@@ -139,7 +139,9 @@ class _Evidence:
             form=request.form,
             procedure=request.procedure,
         )
-        nobody_early = full_depth(self.certifying.exits, self.certifying.confidence_scale)
+        nobody_early = full_depth(
+            self.certifying.exits, self.certifying.confidence_scale, measure=self.certifying.confidence_measure
+        )
         full_depth_cost = mean_cost = float(self.certifying.cost_under(nobody_early)[-1])
         if certified.passed:
             boldest = certified.passed - 1

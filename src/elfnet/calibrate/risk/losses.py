@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from elfnet.evaluate.derived import Derived
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.replay import derive_for, replay
-from elfnet.exits.policy import Policy
+from elfnet.exits.policy import Policy, Reading
 
 LOSSES = ("accuracy", "agreement")
 
@@ -75,12 +75,12 @@ def outcomes_of(table: ExitTable, policies: Sequence[Policy], loss: str) -> Outc
 
     Full depth is the last exit on its own, also for a policy that combines exits.
     """
-    by_scale: dict[tuple[tuple[float, ...], bool], Derived] = {}
+    by_scale: dict[Reading, Derived] = {}
     full_N = full_depth_answer(table)
     loss_PN = np.empty((len(policies), table.examples), dtype=np.int8)
     mean_cost_P = np.empty(len(policies), dtype=np.float64)
     for p, policy in enumerate(policies):
-        key = policy.confidence_scale, policy.combine
+        key = policy.reading
         if key not in by_scale:
             by_scale[key] = derive_for(table, policy)
         replayed = replay(by_scale[key], policy)

@@ -54,7 +54,7 @@ class AgainstFloat32(Part):
     Attributes:
         images: how many.
         accuracy, accuracy_float32: at full depth.
-        time_ratio: time of all stages relative to float32 on the same backend, by batch size.
+        time_ratio: processor time of all stages relative to float32 on the same backend, by batch size.
         backend: what computed both.
     """
 

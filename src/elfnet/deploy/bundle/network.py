@@ -7,7 +7,8 @@ from safetensors import SafetensorError
 from elfnet.checkpoint.format import tensors_sha256
 from elfnet.deploy.bundle.manifest import WEIGHTS
 from elfnet.deploy.bundle.read import Bundle, read_file
-from elfnet.errors import WorkError
+from elfnet.errors import RequestError, WorkError
+from elfnet.models.attach.signature import GIVEN
 from elfnet.models.from_recipe import network_of
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import ModelRecipe
@@ -16,6 +17,11 @@ from elfnet.recipe.schema import ModelRecipe
 def network_of_bundle(bundle: Bundle) -> StagedNetwork:
     """Built by the recipe in the manifest, with the weights of the bundle, in evaluation mode."""
     manifest = bundle.manifest
+    if manifest.provenance.network.startswith(GIVEN):
+        raise RequestError(
+            f"{bundle.path} holds a network that was handed in, which no recipe describes: torch cannot rebuild it; "
+            "choose backend onnxruntime or openvino"
+        )
     *_, channels = manifest.preprocessing.preprocess().shape
     try:
         weights = safetensors.torch.load(read_file(bundle, WEIGHTS))

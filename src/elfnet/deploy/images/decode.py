@@ -42,19 +42,27 @@ def read_image(path: str | Path, *, mode: str, choose: Choose, limits: Limits) -
 
     The image is stood upright first; of an animation it is the first frame.
     """
-    content = _read_bytes(Path(path), limits.most_bytes)
+    return decode_image(_read_bytes(Path(path), limits.most_bytes), str(path), mode=mode, choose=choose, limits=limits)
+
+
+def decode_image(content: bytes, name: str, *, mode: str, choose: Choose, limits: Limits) -> Pixels:
+    """The same for a file that is in memory; `name` stands for it in messages."""
+    if len(content) > limits.most_bytes:
+        raise WorkError(f"{name} has more than {limits.most_bytes:,} bytes; make it smaller")
+    if not content:
+        raise WorkError(f"{name} is empty; copy it again")
     with _without_warnings():
         try:
             with Image.open(BytesIO(content), formats=FORMATS) as header:
-                _require_ordinary(header, str(path), limits)
+                _require_ordinary(header, name, limits)
         except WorkError:
             raise
         except Image.DecompressionBombError as error:
-            raise WorkError(f"{path} has more than {limits.most_pixels:,} pixels; make it smaller") from error
+            raise WorkError(f"{name} has more than {limits.most_pixels:,} pixels; make it smaller") from error
         except Exception as error:
-            raise WorkError(f"{path} is not an image or is damaged; give one of: {', '.join(FORMATS)}") from error
-        with _damage_named(str(path)):
-            return _in_mode(read_crop(content, str(path), choose=choose, limits=limits), mode)
+            raise WorkError(f"{name} is not an image or is damaged; give one of: {', '.join(FORMATS)}") from error
+        with _damage_named(name):
+            return _in_mode(read_crop(content, name, choose=choose, limits=limits), mode)
 
 
 def part_of_picture(
@@ -116,13 +124,9 @@ def _read_bytes(path: Path, most_bytes: int) -> bytes:
         if not stat.S_ISREG(found.st_mode):
             raise WorkError(f"{path} is not a regular file; name an image file")
         with path.open("rb") as file:
-            content = file.read(most_bytes + 1)
+            # One more than allowed, so that what is too long shows.
+            return file.read(most_bytes + 1)
     except FileNotFoundError as error:
         raise WorkError(f"there is no image {path}; check the name") from error
     except (OSError, ValueError) as error:
         raise WorkError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
-    if len(content) > most_bytes:
-        raise WorkError(f"{path} has more than {most_bytes:,} bytes; make it smaller")
-    if not content:
-        raise WorkError(f"{path} is empty; copy it again")
-    return content

@@ -18,15 +18,17 @@ from PIL import Image
 
 from elfnet.data.read_image import Limits
 from elfnet.data.resize import Part
-from elfnet.deploy.images.decode import part_of_picture, read_image
+from elfnet.deploy.images.decode import decode_image, part_of_picture, read_image
 from elfnet.errors import RequestError, WorkError
 
 CHANNELS = {"L": 1, "RGB": 3}
 RESIZE_RULE: Final = "centre-bilinear"
 """The middle with the network's proportions, brought to its size; bilinear, antialiased when made smaller."""
 LIMITS = Limits()
+CONTENT = "the image in memory"
 
-ImageLike = str | Path | Image.Image | NDArray[Any]
+ImageLike = str | Path | bytes | Image.Image | NDArray[Any]
+"""A path, the content of an image file, a PIL image, or uint8 (H, W, K)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +55,7 @@ class Preprocess:
         return self.height, self.width, CHANNELS[self.mode]
 
     def __call__(self, images: Sequence[ImageLike], *, resize: bool = True) -> NDArray[np.float32]:
-        """Paths, pictures or uint8 arrays, mixed as you like: float32 (N, K, H, W)."""
+        """Paths, contents of files, pictures or uint8 arrays, mixed as you like: float32 (N, K, H, W)."""
         pixels_NHWK = np.empty((len(images), *self.shape), dtype=np.uint8)
         for position, image in enumerate(images):
             pixels_NHWK[position] = self.pixels(image, resize=resize)
@@ -66,10 +68,13 @@ class Preprocess:
         if isinstance(image, Image.Image):
             choose = partial(self._part, "the picture", resize)
             return part_of_picture(image, mode=self.mode, choose=choose, limits=LIMITS).reshape(self.shape)
+        if isinstance(image, bytes):
+            choose = partial(self._part, CONTENT, resize)
+            return decode_image(image, CONTENT, mode=self.mode, choose=choose, limits=LIMITS).reshape(self.shape)
         if isinstance(image, str | Path):
             choose = partial(self._part, str(image), resize)
             return read_image(image, mode=self.mode, choose=choose, limits=LIMITS).reshape(self.shape)
-        raise RequestError(f"{type(image).__name__} is not an image; give a path, a PIL image or a uint8 array")
+        raise RequestError(f"{type(image).__name__} is not an image; give a path, bytes, a PIL image or a uint8 array")
 
     def normalise(self, pixels_NHWK: NDArray[np.uint8]) -> NDArray[np.float32]:
         """(pixel / 255 - mean) / std, float32 (N, K, H, W), contiguous."""

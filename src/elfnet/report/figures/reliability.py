@@ -51,9 +51,9 @@ def reliability_by_exit(record: RunRecord) -> FigureOrReason:
     seen = set()
     for point in ("full",) if record.plain else ("full", "economic"):
         policy = record.family.point(point).policy
-        if (policy.confidence_scale, policy.combine) in seen:
+        if policy.reading in seen:
             continue
-        seen.add((policy.confidence_scale, policy.combine))
+        seen.add(policy.reading)
         derived = derive_for(record.table, policy)
         exits[point] = [
             reliability(derived.confidence_NE[:, k], derived.correct_NE[:, k]) for k in range(derived.table.exits)

@@ -9,7 +9,6 @@ from elfnet.calibrate.line_search import named_thresholds
 from elfnet.evaluate.accuracy import measure
 from elfnet.evaluate.derived import derive
 from elfnet.evaluate.replay import replay
-from elfnet.exits.policy import uniform_policy
 from elfnet.exits.threshold import parse_threshold
 from elfnet.report.figures.style import MUTED, in_house_style, literal, look, new_figure
 from elfnet.report.run_figure import FigureOrReason, NoFigure, RunFigure
@@ -70,7 +69,7 @@ def ablation_points(record: RunRecord, candidates: Sequence[str]) -> list[Ablati
     derived = derive(table)
     points = []
     for name, threshold in named_thresholds(candidates, table.classes).items():
-        policy = uniform_policy(name, threshold, table.exits, derived.confidence_scale)
+        policy = derived.uniform(name, threshold)
         metrics = measure(table, replay(derived, policy), with_confusion=False)
         points.append(AblationPoint(name.removeprefix("s="), metrics.mean_cost, metrics.accuracy))
     return points

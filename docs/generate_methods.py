@@ -1,0 +1,45 @@
+"""Writes methods.md from the shipped recipes.
+
+Run: python docs/generate_methods.py
+"""
+
+from pathlib import Path
+
+from elfnet.recipe.load import load_recipe, shipped_methods
+from elfnet.report.method_name import method_name
+
+PAGE = Path(__file__).parent / "methods.md"
+
+INTRODUCTION = """# Methods
+
+This page is generated from the shipped recipes by `docs/generate_methods.py`; do not edit it by hand.
+
+Every system below runs under one recipe, with the same data, schedule and measurement: `elfnet train cifar10-lt/mixup`.
+Those that start from a run need one that is finished: `elfnet train cifar10-lt/crt --from runs/ce`.
+
+| method | in tables | from | what it changes |
+| --- | --- | --- | --- |
+"""
+
+COMBINED = """
+## Combined
+
+A method is a set of settings, so most of them can be combined by flags: `elfnet train cifar10-lt/elf-balanced-softmax
+--train.mix mixup`. With mixed images, the label with the larger share is the one that eq. 1 asks to be right; exits
+decide by the logits themselves, not by those that a loss has moved. What makes no sense is refused with the reason:
+class weights over a loss that corrects for counts itself, mixed features behind exits that saw them unmixed,
+distillation from a last exit that examples no longer reach (`exits.left=drop`).
+"""
+
+
+def methods_page() -> str:
+    """The whole page as Markdown."""
+    rows = []
+    for name, about in shipped_methods().items():
+        called = method_name(load_recipe(f"digits/{name}"))
+        rows.append(f"| `{name}` | {called} | {about.paper} | {about.changes} |")
+    return INTRODUCTION + "\n".join(rows) + "\n" + COMBINED
+
+
+if __name__ == "__main__":
+    PAGE.write_text(methods_page())

@@ -1,0 +1,60 @@
+"""BBN (Zhou et al. 2020): a branch for the data as they are, one for rare classes, and a slow change-over.
+
+Every step runs two batches, one drawn evenly from the images and one mostly from rare classes, through a shared
+backbone and then each through its own branch. The logits are a weighted mean, and so is the loss; the weight of the
+first falls from 1 to 0 as training goes on. A step costs two of an ordinary network.
+"""
+
+# Shapes: B batch of each branch, C classes
+
+import torch
+from torch import Tensor, nn
+
+from elfnet.criterion.labels import Labels
+from elfnet.methods.mixing import MixedBatch
+from elfnet.models.staged import StagedNetwork
+from elfnet.models.two_branches import TwoBranchHead
+
+
+class CumulativeSchedule:
+    """Takes the two halves of a batch as pairs, the share of the first being 1 - (epoch / epochs)^2."""
+
+    def __init__(self, epochs: int) -> None:
+        self._epochs = epochs
+
+    def share(self, epoch: int) -> float:
+        return 1.0 - (epoch / self._epochs) ** 2
+
+    def __call__(self, images: Tensor, target_B: Tensor, epoch: int) -> MixedBatch:
+        half, share = len(target_B) // 2, self.share(epoch)
+        labels = Labels(target_B[:half], target_B[half:], share)
+        return MixedBatch(images, labels, {"share": torch.tensor(share, dtype=torch.float32, device=images.device)})
+
+
+class BilateralForward(nn.Module):
+    """The forward pass of two batches, one through each branch."""
+
+    def __init__(self, network: StagedNetwork) -> None:
+        super().__init__()
+        self.network = network
+        self._compiled_images: int | None = None
+        self._run = self._both
+
+    def compile_for(self, batch_size: int) -> None:
+        """Compile in place: one static graph for two full batches; smaller last ones run uncompiled."""
+        torch.compiler.reset()
+        self._compiled_images = 2 * batch_size
+        self._run = torch.compile(self._both, dynamic=False)
+
+    def forward(self, images: Tensor, target_B: Tensor, *, share: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (1, B, C), and that everybody visited the one exit (1, B)."""
+        run = self._run if self._compiled_images in (None, len(images)) else self._both
+        return run(images, share)[None], torch.ones_like(target_B, dtype=torch.bool)[None]
+
+    def _both(self, images: Tensor, share: Tensor) -> Tensor:
+        features = self.network.stages[0](images)
+        half = len(features) // 2
+        head = self.network.heads[0]
+        assert isinstance(head, TwoBranchHead)
+        logits_BC: Tensor = share * head.frequent(features[:half]) + (1 - share) * head.rare(features[half:])
+        return logits_BC

@@ -1,0 +1,1 @@
+"""Systems that start from a finished run and change its classifiers only."""

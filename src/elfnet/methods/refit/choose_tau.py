@@ -1,0 +1,72 @@
+"""Choosing the tau of each exit by that exit's balanced accuracy on the calibration split.
+
+Every exit has a tau of its own: early classifiers read weaker features, lean more on how frequent classes are, and
+want more of a correction than the last one. So the last exit's is the choice by accuracy at full depth.
+"""
+
+# Shapes: N examples, C classes
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from elfnet.data.examples import Ints
+
+
+@dataclass(frozen=True)
+class TauChoice:
+    """The tau that was chosen for an exit, and what all gave.
+
+    Attributes:
+        scores: (tau, balanced accuracy) of every candidate and of what is reported besides, by tau.
+        before: balanced accuracy of the run as it was.
+    """
+
+    tau: float
+    scores: tuple[tuple[float, float], ...]
+    before: float
+
+    def record(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {
+            "tau": self.tau,
+            "score_before": self.before,
+            "scores": [{"tau": tau, "balanced_accuracy": score} for tau, score in self.scores],
+        }
+
+
+def taus_record(choice_E: Sequence[TauChoice]) -> dict[str, Any]:
+    """Of full depth, and of every exit."""
+    return {**choice_E[-1].record(), "exits": [choice.record() for choice in choice_E]}
+
+
+def choose_tau(
+    logits_NC: Tensor,
+    labels_N: Ints,
+    taus: Sequence[float],
+    *,
+    changed: Callable[[float], Tensor],
+    also_reported: Sequence[float] = (),
+) -> TauChoice:
+    """The candidate with the best balanced accuracy; of several the smallest, which changes least.
+
+    Args:
+        logits_NC: of the run as it was.
+        changed: what these logits become with a tau.
+        also_reported: scored, but not chosen unless they are candidates.
+    """
+    scores = {tau: balanced_accuracy(changed(tau), labels_N) for tau in sorted({*taus, *also_reported})}
+    # Sorted by tau, and max keeps the first of equals.
+    tau = max(sorted(set(taus)), key=lambda candidate: scores[candidate])
+    return TauChoice(tau, tuple(scores.items()), balanced_accuracy(logits_NC, labels_N))
+
+
+def balanced_accuracy(logits_NC: Tensor, labels_N: Ints) -> float:
+    """Mean over the classes that have examples of the share of them that is right."""
+    right_N = logits_NC.argmax(dim=1).numpy() == labels_N
+    size_C = np.bincount(labels_N)
+    right_C = np.bincount(labels_N[right_N], minlength=len(size_C))
+    return float((right_C[size_C > 0] / size_C[size_C > 0]).mean())

@@ -1,0 +1,84 @@
+"""The classifiers of a network's heads, and the features they read."""
+
+# Shapes: N examples, E exits, F features (of one exit), C classes
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from elfnet.data.batches import EvaluationFeed
+from elfnet.data.examples import Examples, Ints
+from elfnet.evaluate.run_network import logits_of
+from elfnet.models.evaluation_mode import evaluation_mode
+from elfnet.models.heads import Head, LinearClassifier
+from elfnet.models.staged import StagedNetwork
+
+_OF_CLASSIFIER = re.compile(r"heads\.\d+\.classifier\.(.+)")
+
+
+def classifier_tensor(name: str) -> str:
+    """What a tensor of the network's state is called within its classifier; empty if it belongs to none."""
+    found = _OF_CLASSIFIER.fullmatch(name)
+    return found[1] if found else ""
+
+
+def linear_classifiers(network: StagedNetwork) -> list[LinearClassifier]:
+    """Of every exit, the first one first."""
+    found = []
+    for head in network.heads:
+        assert isinstance(head, Head), "networks of recipes have no others, but for BBN, which is refused"
+        assert isinstance(head.classifier, LinearClassifier), "the recipe refuses others"
+        found.append(head.classifier)
+    return found
+
+
+@dataclass(frozen=True)
+class LabelledFeed:
+    """A split as evaluation sees it: every example once, without augmentation."""
+
+    batches: EvaluationFeed
+    examples: Examples
+
+    def labels(self) -> Ints:
+        """Of the examples that the last pass over the batches gave."""
+        labels_N: Ints = self.examples.labels_N[self.batches.rows()]
+        return labels_N
+
+
+def logits_and_labels(network: StagedNetwork, feed: LabelledFeed) -> tuple[list[Tensor], Ints]:
+    """Logits of every exit, E tensors of shape (N, C) in float64; and labels (N,)."""
+    logits_NEC = torch.from_numpy(logits_of(network, feed.batches)).double()
+    return list(logits_NEC.unbind(dim=1)), feed.labels()
+
+
+@torch.no_grad()
+def classifier_features(network: StagedNetwork, feed: LabelledFeed) -> tuple[list[Tensor], Ints]:
+    """What the classifier of every exit reads, E tensors of shape (N, F) in float64 on the CPU; and labels (N,)."""
+    parts: list[list[Tensor]] = [[] for _ in range(network.exits)]
+    with evaluation_mode(network), _listening(network, parts):
+        for images in feed.batches:
+            network.forward(images)
+    return [torch.cat(part) for part in parts], np.asarray(feed.labels())
+
+
+@contextmanager
+def _listening(network: StagedNetwork, parts: list[list[Tensor]]) -> Iterator[None]:
+    """Keep what goes into each classifier while the network runs."""
+
+    def keeping_in(part: list[Tensor]) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+        return lambda _, inputs: part.append(inputs[0].double().cpu())
+
+    handles = [
+        classifier.register_forward_pre_hook(keeping_in(part))
+        for classifier, part in zip(linear_classifiers(network), parts, strict=True)
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,10 @@
+"""Random under-sampling: of larger classes only as many examples are kept as the smallest has."""
+
+from elfnet.data.examples import Ints
+from elfnet.methods.refit.resample.imbalanced_learn import run_sampler, sampler_class
+from elfnet.methods.refit.resample.resampled import Floats, Resampled
+
+
+def under_sample(features_NF: Floats, labels_N: Ints, *, neighbours: int, seed: int) -> Resampled:  # noqa: ARG001
+    sampler = sampler_class("under_sampling", "RandomUnderSampler")(random_state=seed)
+    return Resampled(*run_sampler(sampler, features_NF, labels_N))

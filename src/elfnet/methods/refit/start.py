@@ -1,0 +1,47 @@
+"""Refits that are trained: what they take over from the run, and what of the network learns."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from elfnet.data.splits import Splits
+from elfnet.methods.refit import crt, lws
+from elfnet.methods.refit.source_run import open_source
+from elfnet.models.frozen import freeze_all_but
+from elfnet.models.staged import StagedNetwork
+from elfnet.recipe.schema import Recipe
+
+TRAINED: dict[str, tuple[Callable[[str], bool], str]] = {
+    "crt": (crt.learns, "classifiers"),
+    "lws": (lws.learns, "scales of the classifiers"),
+}
+"""By `refit.how`: which tensors start anew and learn, and what they are."""
+
+
+def start_from_run(recipe: Recipe, network: StagedNetwork, splits: Splits, *, out: Path) -> dict[str, Any] | None:
+    """Load the weights of the run that the recipe starts from; None for a recipe that starts from none.
+
+    Args:
+        network: newly built; what learns keeps the weights it was built with.
+        out: where the new run goes.
+
+    Returns:
+        What run.json keeps of it.
+    """
+    if recipe.refit.how not in TRAINED:
+        return None
+    learns, what = TRAINED[recipe.refit.how]
+    source = open_source(recipe, out=out)
+    source.require_same_examples(recipe.data, splits)
+    own = network.state_dict()
+    network.load_state_dict(
+        {name: tensor if learns(name) else source.checkpoint.weights[name] for name, tensor in own.items()}
+    )
+    summary = f"started from {source.named} ({source.checkpoint.epochs_done} epochs); only the {what} learn"
+    return {**source.record(recipe.refit.how), "summary": summary}
+
+
+def freeze_what_stays(how: str, network: StagedNetwork) -> None:
+    """Freeze all that this refit does not train; nothing for a recipe without one."""
+    if how in TRAINED:
+        freeze_all_but(network, TRAINED[how][0])

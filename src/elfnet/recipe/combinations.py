@@ -1,0 +1,127 @@
+"""Settings that do not make sense together, each with the reason and the way out."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from elfnet.recipe.schema import Recipe
+
+ADJUSTED_LOSSES = ("balanced-softmax", "logit-adjusted")
+"""Losses that correct for the class counts themselves."""
+
+
+def refuse_combinations_without_sense(recipe: "Recipe") -> None:
+    """Raise ValueError, which pydantic turns into its own, for the first that is found."""
+    for check in (_network_and_training, _weights, _losses, _mixing, _refits, _branches):
+        check(recipe)
+
+
+def _network_and_training(recipe: "Recipe") -> None:
+    if recipe.criterion.loss == "ldam" and recipe.model.head != "cosine":
+        raise ValueError("criterion.loss=ldam needs cosines: set model.head=cosine")
+    if recipe.train.backbone_lr_factor == 0 and not recipe.model.weights:
+        raise ValueError(
+            "train.backbone_lr_factor=0 freezes a backbone that has learnt nothing; set model.weights, "
+            "or another factor"
+        )
+    if recipe.exits.left == "drop" and not recipe.model.exits:
+        raise ValueError("exits.left=drop needs a network with exits: set model.exits=true or exits.left=mask")
+    if recipe.train.batch_size % recipe.train.accumulate:
+        raise ValueError(
+            f"train.accumulate={recipe.train.accumulate} does not divide train.batch_size={recipe.train.batch_size}"
+            "; use one that does"
+        )
+    if recipe.train.sync_batch_norm and recipe.exits.left == "drop":
+        raise ValueError("train.sync_batch_norm=true needs every device to run every stage: set exits.left=mask")
+
+
+def _weights(recipe: "Recipe") -> None:
+    if recipe.criterion.reweight != "none" and recipe.train.drw_start >= recipe.train.schedule_epochs:
+        raise ValueError(
+            f"train.drw_start={recipe.train.drw_start} is never reached in "
+            f"train.schedule_epochs={recipe.train.schedule_epochs}; lower it, or set criterion.reweight=none"
+        )
+
+
+def _losses(recipe: "Recipe") -> None:
+    criterion, loss = recipe.criterion, recipe.criterion.loss
+    if loss in ADJUSTED_LOSSES and recipe.model.head == "cosine":
+        raise ValueError(
+            f"criterion.loss={loss} moves logits by log counts, which cosines cannot follow: model.head=linear"
+        )
+    if loss in ADJUSTED_LOSSES and criterion.reweight != "none":
+        raise ValueError(
+            f"criterion.loss={loss} and criterion.reweight={criterion.reweight} both correct for the class counts; "
+            "set criterion.reweight=none, or criterion.loss=ce"
+        )
+    if loss in ADJUSTED_LOSSES and recipe.data.sampler != "shuffle":
+        raise ValueError(
+            f"criterion.loss={loss} and data.sampler={recipe.data.sampler} both correct for the class counts; "
+            "set data.sampler=shuffle, or criterion.loss=ce"
+        )
+    if (criterion.exit_weights or criterion.distil) and not recipe.model.exits:
+        raise ValueError("criterion.exit_weights and criterion.distil need exits: set model.exits=true")
+    if criterion.distil and recipe.exits.left == "drop":
+        raise ValueError(
+            "criterion.distil needs the last exit's answer for every example, and exits.left=drop does not compute it; "
+            "set exits.left=mask"
+        )
+
+
+def _mixing(recipe: "Recipe") -> None:
+    if recipe.train.mix == "manifold" and recipe.model.exits:
+        raise ValueError(
+            "train.mix=manifold mixes features behind exits that saw them unmixed; set model.exits=false or "
+            "train.mix=mixup"
+        )
+    if recipe.train.mix == "manifold" and recipe.train.accumulate > 1:
+        raise ValueError("train.mix=manifold pairs images within a whole batch: set train.accumulate=1")
+
+
+def _branches(recipe: "Recipe") -> None:
+    if recipe.model.branches == 1:
+        return
+    wanted = {
+        "model.exits=false": not recipe.model.exits,
+        "model.weights to nothing": not recipe.model.weights,
+        "train.mix=none": recipe.train.mix == "none",
+        "train.accumulate=1": recipe.train.accumulate == 1,
+        "data.sampler=shuffle": recipe.data.sampler == "shuffle",
+        "criterion.reweight=none": recipe.criterion.reweight == "none",
+    }
+    for setting, holds in wanted.items():
+        if not holds:
+            raise ValueError(f"model.branches=2 has a sampler and a loss of its own for each branch: set {setting}")
+
+
+def _refits(recipe: "Recipe") -> None:
+    how, model = recipe.refit.how, recipe.model
+    if how == "none" and recipe.refit.run:
+        raise ValueError(
+            f"this recipe starts from no run, and --from (refit.run) names {recipe.refit.run}; leave it out, or choose "
+            "a method that does, such as crt"
+        )
+    if (model.head == "scaled") is not (how == "lws"):
+        raise ValueError(
+            f"model.head={model.head} and refit.how={how}: LWS, and only LWS, has scaled classifiers; set "
+            "refit.how=lws and model.head=scaled, or neither"
+        )
+    if how == "none":
+        return
+    for holds, reason in (
+        (not model.weights, "starts with the weights of a run: leave model.weights out"),
+        (model.branches == 1, "changes one classifier an exit, and BBN has two: set model.branches=1"),
+        (recipe.train.backbone_lr_factor == 1, "leaves the backbone as it is: leave train.backbone_lr_factor out"),
+        (how == "crt" or model.head != "cosine", _NOT_FOR_COSINES.get(how, _NO_REGRESSION)),
+    ):
+        if not holds:
+            raise ValueError(f"refit.how={how} {reason}")
+
+
+_NOT_FOR_COSINES = {
+    "tau-norm": "normalises weights, and those of cosines are normalised already; start from a run with "
+    "model.head=linear",
+    "logit-adjustment": "moves biases, and cosines have none; start from a run with model.head=linear",
+}
+_NO_REGRESSION = (
+    "fits weights of any length and a bias, and cosines have neither; start from a run with model.head=linear"
+)

@@ -1,0 +1,65 @@
+"""The whole page of a table: what was run, how to read it, the paper's layout, then every column in detail."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from elfnet.reproduce.layout import DIFFERS, QUOTED, Document, details, overview
+
+
+def document_of(table: Mapping[str, Any]) -> Document:
+    """The content of table.json, arranged for people."""
+    grids = [overview(table), *(details(table, column) for column in table["columns"])]
+    return Document(f"{table['title']} (tier {table['tier']})", _notes(table), grids)
+
+
+def _notes(table: Mapping[str, Any]) -> list[str]:
+    cells = table["cells"]
+    done = [cell for cell in cells if cell["n"]]
+    notes = [
+        f"{len(done)} of {len(cells)} cells are run, {sum(cell['n'] for cell in cells)} runs in all. "
+        'The others say "not run"; no number is filled in by hand.',
+    ]
+    if table["tier_text"]:
+        notes.append(f"Tier {table['tier']}: {table['tier_text']}.")
+    notes += [f"{text}." for text in table["stand_ins"].values()]
+    if table["changed_settings"]:
+        changed = "; ".join(
+            f"{name}={' or '.join(_value(value) for value in values)}"
+            for name, values in table["changed_settings"].items()
+        )
+        notes.append(f"Settings changed from the recipes of this tier: {changed}.")
+    notes += _how_to_read(table)
+    notes += [f"Made by {text}." for text in table["made_by"]]
+    return notes
+
+
+def _how_to_read(table: Mapping[str, Any]) -> list[str]:
+    images = [
+        f"{' or '.join(f'{n:,}' for n in table['test_images'][column['name']])} for {column['label']}"
+        for column in table["columns"]
+        if table["test_images"][column["name"]]
+    ]
+    groups = [
+        f"many: classes of more than {group['many_above']} training images, few: of fewer than {group['few_below']}"
+        for group in table["groups"]
+    ]
+    notes = [
+        "Accuracy: top-1 on the test split in %, of the last epoch; mean ± sample standard deviation over n seeds."
+        + (f" Test images: {'; '.join(images)}." if images else ""),
+        "Cost: mean multiply-adds over the test split, heads that are run included, relative to the plain network of "
+        "row CE.",
+        "Points, chosen on the calibration split: full depth; one s, the most accurate threshold for all exits, which "
+        "is the paper's rule; per exit, the cheapest thresholds that lose at most one point there. A network with one "
+        "exit has nothing to choose.",
+        f"{QUOTED} The paper takes this number from another paper. {DIFFERS} Not the same experiment as ours: another "
+        "tier, data or settings. Rows below the line are not in the paper's table.",
+    ]
+    if groups:
+        notes.append(f"{'; or '.join(groups).capitalize()}.")
+    if any(cell["paper"] and cell["paper"]["printed"] is not None for cell in table["cells"]):
+        notes.append("Printed: what the paper prints, where that is a misprint; the number before it is what is meant.")
+    return notes
+
+
+def _value(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)

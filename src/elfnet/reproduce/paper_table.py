@@ -1,0 +1,132 @@
+"""A table of the paper as data: its columns, its rows, the numbers it prints, and rows that it does not have."""
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from elfnet.registry import unknown_name
+
+TABLES = ("table1", "table2", "table3")
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PaperCell(_Part):
+    """What the paper prints for one row and column: top-1 accuracy in %.
+
+    Attributes:
+        flops: change of the multiply-adds over the test set against CE, in %.
+        printed: what stands in the paper instead of `all`, where that is a misprint.
+    """
+
+    all: float
+    many: float | None = None
+    medium: float | None = None
+    few: float | None = None
+    flops: float
+    printed: float | None = None
+
+    @property
+    def cost(self) -> float:
+        """Multiply-adds relative to the plain backbone."""
+        return 1 + self.flops / 100
+
+
+class Row(_Part):
+    """A system.
+
+    Attributes:
+        method: the second half of its recipe's name.
+        starts_from: the row whose finished run it starts from.
+        times_epochs: trained so many times as long as the others.
+        quoted: the paper takes the numbers from another paper.
+        paper: its numbers by column; empty for a row that the table does not have.
+        tables: tables that an extra row is for.
+    """
+
+    name: str
+    label: str
+    method: str
+    starts_from: str | None = None
+    times_epochs: int = 1
+    quoted: bool = False
+    paper: Mapping[str, PaperCell] = {}
+    tables: tuple[str, ...] = TABLES
+
+    @property
+    def in_paper(self) -> bool:
+        return bool(self.paper)
+
+
+class Column(_Part):
+    """A data set, and a backbone where it is not the data set's own.
+
+    Attributes:
+        data: the first half of the recipe's name.
+        settings: of the recipe, by dotted name.
+        classes, images, largest, smallest: of the real training data, to tell a stand-in from it; images that are
+            held out for calibration count where nothing else is taken away.
+    """
+
+    name: str
+    label: str
+    data: str
+    settings: Mapping[str, Any] = {}
+    classes: int
+    images: int
+    largest: int | None = None
+    smallest: int | None = None
+
+
+class PaperTable(_Part):
+    """A table: the paper's rows, then the extra ones."""
+
+    name: str
+    title: str
+    columns: Annotated[tuple[Column, ...], Field(min_length=1)]
+    rows: Annotated[tuple[Row, ...], Field(min_length=1)]
+
+    def row(self, name: str) -> Row:
+        return _named("row", name, self.rows)
+
+    def column(self, name: str) -> Column:
+        return _named("column", name, self.columns)
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether the paper prints accuracies of frequent and rare classes."""
+        return any(cell.many is not None for row in self.rows for cell in row.paper.values())
+
+
+Named = TypeVar("Named", Row, Column)
+
+
+@cache
+def load_table(name: str) -> PaperTable:
+    """`table1`, `table2` or `table3`."""
+    if name not in TABLES:
+        raise unknown_name("table", name, list(TABLES))
+    content = _read(name)
+    own = [Row.model_validate(row) for row in content.pop("rows")]
+    extra = [Row.model_validate(row) for row in _read("extra_rows")["rows"]]
+    taken = {row.name for row in own}
+    rows = [*own, *(row for row in extra if row.name not in taken and name in row.tables)]
+    return PaperTable(name=name, rows=tuple(rows), **content)
+
+
+def _named(kind: str, name: str, choices: tuple[Named, ...]) -> Named:
+    for one in choices:
+        if one.name == name:
+            return one
+    raise unknown_name(kind, name, [one.name for one in choices])
+
+
+def _read(name: str) -> dict[str, Any]:
+    file = resources.files("elfnet.reproduce") / "tables" / f"{name}.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8"))

@@ -1,0 +1,67 @@
+"""One run of a table: trained or gone on with, calibrated, measured once on the test split, and written down."""
+
+from collections.abc import Callable
+
+from elfnet import atomic
+from elfnet.calibrate.run_family import calibrate_run, measure_run
+from elfnet.checkpoint.run_directory import RunDirectory
+from elfnet.recipe.load import save_recipe, validate_recipe
+from elfnet.recipe.schema import ModelRecipe, Recipe
+from elfnet.reproduce.cell import Cell
+from elfnet.reproduce.directory import TableDirectory
+from elfnet.reproduce.lock import held
+from elfnet.reproduce.record import record_of
+from elfnet.reproduce.same_recipe import content_of, moved
+from elfnet.train.observer import Observer
+from elfnet.train.session import train_recipe
+
+
+def run_cell(
+    cell: Cell,
+    recipe: Recipe,
+    directory: TableDirectory,
+    *,
+    table: str,
+    tier: str,
+    baseline: ModelRecipe,
+    observer: Observer,
+    stop: Callable[[], bool],
+) -> bool:
+    """Whether it is done; else it was stopped, and goes on when it is asked for again.
+
+    The last epoch is what is measured. Thresholds come from the calibration split: by the paper's rule, one for all
+    exits, and per exit.
+
+    Args:
+        baseline: the network that costs are compared with.
+        stop: asked after every epoch.
+    """
+    run = directory.run(cell)
+    with held(run.root.with_suffix(".lock")):
+        recipe = recipe_to_go_on_with(run, recipe)
+        stopped = False
+
+        def stop_after(epochs_done: int) -> bool:
+            nonlocal stopped
+            stopped = epochs_done < recipe.train.epochs and stop()
+            return stopped
+
+        train_recipe(recipe, run.root, resume=run.exists(), observer=observer, stop_after=stop_after)
+        if stopped:
+            return False
+        device = run.info()["machine"]["device"]
+        measure_run(run, calibrate_run(run, device=device), device=device)
+        record = record_of(run, cell, table=table, tier=tier, baseline=baseline)
+        atomic.write_json(directory.record_file(cell), record)
+    return True
+
+
+def recipe_to_go_on_with(run: RunDirectory, asked: Recipe) -> Recipe:
+    """The recipe of the run that is there, which is the one asked for but for the machine; files may have moved."""
+    if not run.exists():
+        return asked
+    there = run.recipe()
+    now = validate_recipe(str(run.recipe_file), moved(content_of(there), content_of(asked)))
+    if now != there:
+        save_recipe(now, run.recipe_file)
+    return now

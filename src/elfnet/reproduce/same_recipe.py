@@ -1,0 +1,74 @@
+"""Whether two recipes are the same experiment, whatever machine runs it and wherever its files lie."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from elfnet.recipe.schema import Recipe
+
+MACHINE = frozenset(
+    {"train.threads", "train.device", "train.precision", "train.compile", "train.channels_last", "data.workers"}
+)
+"""How a run is computed."""
+
+PLACES = frozenset({"data.directory", "data.root", "data.cache", "refit.run"})
+"""Where files lie."""
+
+BESIDE = MACHINE | PLACES | {"track.tensorboard", "track.wandb", "track.wandb_project"}
+"""What is no part of the experiment."""
+
+Content = Mapping[str, Mapping[str, Any]]
+
+
+def content_of(recipe: Recipe) -> dict[str, dict[str, Any]]:
+    """Every setting as plain JSON, by section."""
+    content: dict[str, dict[str, Any]] = recipe.model_dump(mode="json")
+    return content
+
+
+def first_difference(there: Content, asked: Content) -> tuple[str, Any, Any] | None:
+    """(setting, its value there, its value asked) of the first setting that makes it another experiment."""
+    return next(differences(there, asked), None)
+
+
+def differences(there: Content, asked: Content) -> Iterator[tuple[str, Any, Any]]:
+    """All of them. A setting that one does not have, being older than it, has its default there."""
+    have = _settings(there)
+    for name, value in _settings(asked).items():
+        if name not in BESIDE and have[name] != value:
+            yield name, have[name], value
+
+
+def recipe_hash(content: Content) -> str:
+    """sha256 of everything that makes the experiment, as hex digits."""
+    kept = {name: value for name, value in _settings(content).items() if name not in BESIDE}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+
+
+def without_places(content: Content) -> dict[str, dict[str, Any]]:
+    """For a file that others read: where things lay says nothing about the result."""
+    return _with(content, dict.fromkeys(PLACES, ""))
+
+
+def moved(there: Content, asked: Content) -> dict[str, dict[str, Any]]:
+    """What is there, with the places of what is asked for, where it names any."""
+    wanted = _settings(asked)
+    return _with(there, {name: wanted[name] for name in PLACES if wanted[name]})
+
+
+def _settings(content: Content) -> dict[str, Any]:
+    """By dotted name; defaults where nothing is given."""
+    settings: dict[str, Any] = {}
+    for section, fields in content_of(Recipe()).items():
+        settings |= {f"{section}.{name}": value for name, value in fields.items()}
+        settings |= {f"{section}.{name}": value for name, value in content.get(section, {}).items()}
+    return settings
+
+
+def _with(content: Content, changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    changed = {section: dict(fields) for section, fields in content.items()}
+    for dotted, value in changes.items():
+        section, _, name = dotted.partition(".")
+        changed[section][name] = value
+    return changed

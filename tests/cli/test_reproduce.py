@@ -1,0 +1,101 @@
+"""elfnet reproduce: what is listed, filled, stopped and refused."""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elfnet.reproduce import run_cell, run_table
+
+Call = Callable[..., tuple[int, str, str]]
+COLUMN = "cifar10-lt-100"
+
+
+@pytest.fixture
+def flags(tiny_settings: dict[str, Any]) -> list[object]:
+    settings = {**tiny_settings, "train.epochs": 3}
+    del settings["train.threads"]
+    return [word for name, value in settings.items() for word in (f"--{name}", value)]
+
+
+def test_list(elfnet: Call, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ["reproduce", "table2", "--tier", "short", "--rows", "tau-norm,ce-drw", "--columns", COLUMN, "--out", out]
+    code, listed, _ = elfnet(*words, "--list", "--json")
+    assert code == 0
+    assert [(run["row"], run["epochs"], run["state"], run["in_paper"]) for run in json.loads(listed)] == [
+        ("ce-drw", 40, "to do", True),
+        ("ce", 40, "to do", True),
+        ("tau-norm", 0, "to do", False),
+    ]
+    code, listed, _ = elfnet(*words, "--list")
+    assert code == 0
+    assert "τ-norm" in listed
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["table4"], "invalid choice: 'table4'"),
+        (["table2", "--rows", "elf-ce-drv"], "did you mean 'elf-ce-drw'"),
+        (["table2", "--columns", "cifar10-lt-101"], "did you mean 'cifar10-lt-10"),
+        (["table2", "--seeds", "0,x"], "--seeds: invalid whole_numbers value: '0,x'"),
+        (["table2", "--seeds", "0,0"], "twice"),
+        (["table2", "--tier", "long"], "--tier"),
+        (["table2", "--max-hours", "-1"], "--max-hours -1"),
+        (["table2", "--train.seed", "1"], "use --seeds"),
+        (["table2", "--train.epoch", "1"], "did you mean --train.epochs"),
+    ],
+)
+def test_wrong_requests(elfnet: Call, tmp_path: Path, words: list[str], expected: str) -> None:
+    code, out, error = elfnet("reproduce", *words, "--out", tmp_path / "out")
+    assert (code, out, error.count("\n")) == (2, "", 1)
+    assert expected in error
+
+
+def test_an_interrupt_stops_after_the_epoch_and_the_same_command_goes_on(
+    elfnet: Call, tmp_path: Path, flags: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    words = ["reproduce", "table2", "--rows", "ce", "--columns", COLUMN, "--threads", 1, "--out", out, *flags]
+    real = run_cell.run_cell
+
+    def interrupted(*given: Any, **how: Any) -> bool:
+        os.kill(os.getpid(), signal.SIGINT)
+        return real(*given, **how)
+
+    before = signal.getsignal(signal.SIGINT)
+    with monkeypatch.context() as patched:
+        patched.setattr(run_table, "run_cell", interrupted)
+        code, said, progress = elfnet(*words)
+    assert code == 130
+    assert "0 of 1 runs are done; stopped" in said
+    assert "stopping after this epoch" in progress
+    assert "epoch 1/3" in progress
+    assert "epoch 2/3" not in progress
+    assert signal.getsignal(signal.SIGINT) is before
+    code, said, progress = elfnet(*words, "--json")
+    assert code == 0
+    assert "going on after epoch 1/3" in progress
+    assert "left for all" in progress
+    results = json.loads(said)
+    assert (results["done"], results["runs"], results["stopped"]) == (1, 1, False)
+    assert {file.name for file in out.glob("table.*")} == {"table.md", "table.html", "table.tex", "table.json"}
+    code, _, error = elfnet(*words, "--train.lr", 0.3)
+    assert (code, error.count("\n")) == (2, 1)
+    assert "train.lr=0.1, not 0.3" in error
+
+
+def test_a_failed_run_is_the_last_word(elfnet: Call, tmp_path: Path) -> None:
+    code, _, error = elfnet(
+        *("reproduce", "table1", "--tier", "short", "--rows", "ce", "--columns", "imagenet-lt"),
+        *("--data.root", tmp_path / "nowhere", "--out", tmp_path / "out"),
+    )
+    assert code == 1
+    assert "1 of 1 runs failed, the first being imagenet-lt/ce/seed0" in error.splitlines()[-1]
+    assert "not run" in (tmp_path / "out" / "table.md").read_text()

@@ -1,0 +1,75 @@
+"""`elfnet train --from RUN`."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elfnet.checkpoint.run_directory import RunDirectory
+from elfnet.cli.main import main
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def flags(tiny_settings: dict[str, Any]) -> list[str]:
+    return [word for name, value in {**tiny_settings, "train.epochs": 2}.items() for word in (f"--{name}", str(value))]
+
+
+@pytest.fixture(scope="module")
+def source(flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished plain run; do not write into it."""
+    out = tmp_path_factory.mktemp("runs") / "ce"
+    assert main(["train", "digits/ce", "--out", str(out), "--no-report", *flags]) == 0
+    return out
+
+
+def refused(result: tuple[int, str, str]) -> str:
+    code, out, error = result
+    assert (code, out, error.count("\n")) == (2, "", 1), error
+    return error
+
+
+def test_trains_calibrates_and_reports(elfnet: Call, source: Path, flags: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "crt"
+    code, printed, said = elfnet("train", "digits/crt", "--from", source, "--out", out, "--json", *flags)
+    assert code == 0
+    assert f"started from {source} (2 epochs); only the classifiers learn" in said
+    assert json.loads(printed)["points"]["full"]["n"] == 60
+    assert (out / "report.html").is_file()
+    assert RunDirectory(out).recipe().refit.run == str(source)
+
+
+def test_says_what_was_chosen_and_which_neighbourhoods_were_smaller(
+    elfnet: Call, source: Path, flags: list[str], tmp_path: Path
+) -> None:
+    for method, expected in (("tau-norm", "tau by exit "), ("smote", "smaller neighbourhoods than 9 in ")):
+        words = ["--no-report", "--refit.neighbours", "9", "--train.weight_decay", "0.1", *flags]
+        code, _, said = elfnet("train", f"digits/{method}", "--from", source, "--out", tmp_path / method, *words)
+        assert code == 0
+        assert said.count(expected) == 1, said
+
+
+def test_resume_does_not_need_from(elfnet: Call, source: Path, flags: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    words = ["train", "digits/logit-adjustment", "--out", out, "--no-report", *flags]
+    assert elfnet(*words, "--from", source)[0] == 0
+    for more in (["--resume"], ["--resume", "--from", tmp_path / "moved"]):
+        assert elfnet(*words, *more)[0] == 0
+    assert elfnet("train", "--resume", "--out", out, "--no-report")[0] == 0
+
+
+def test_wrong_requests(elfnet: Call, source: Path, flags: list[str], tmp_path: Path) -> None:
+    out = ["--out", tmp_path / "out", *flags]
+    assert "name it with --from RUN" in refused(elfnet("train", "digits/crt", *out))
+    assert "starts from no run" in refused(elfnet("train", "digits/ce", "--from", source, *out))
+    assert "no run directory" in refused(elfnet("train", "digits/lws", "--from", tmp_path / "nowhere", *out))
+    other = [*out, "--data.ratio", "7"]
+    assert "data.ratio=4.0, and this recipe data.ratio=7.0" in refused(
+        elfnet("train", "digits/tau-norm", "--from", source, *other)
+    )
+    both = ["--from", source, "--refit.run", "other"]
+    assert "differ; give --from alone" in refused(elfnet("train", "digits/tau-norm", *both, *out))
+    assert not (tmp_path / "out").exists()

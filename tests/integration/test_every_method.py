@@ -1,0 +1,50 @@
+"""One contract for every shipped method: it trains, stops and goes on bit for bit, and gives an exit table."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from elfnet.checkpoint.format import load_checkpoint
+from elfnet.checkpoint.run_directory import RunDirectory
+from elfnet.evaluate.run_table import evaluate_run
+from elfnet.recipe.load import load_recipe, shipped_methods
+from elfnet.recipe.schema import Recipe
+from elfnet.report.method_name import method_name
+from elfnet.train.session import train_recipe
+
+
+@pytest.fixture(scope="module")
+def finished(tiny: Callable[..., Recipe], tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """A plain run that others start from."""
+    return train_recipe(tiny("ce", train__epochs=2), tmp_path_factory.mktemp("from") / "ce")
+
+
+@pytest.mark.parametrize("method", shipped_methods())
+def test_trains_goes_on_and_is_evaluated(
+    method: str, tiny: Callable[..., Recipe], finished: RunDirectory, tmp_path: Path
+) -> None:
+    overrides: dict[str, Any] = {"train__epochs": 2}
+    if load_recipe(f"digits/{method}").refit.how != "none":
+        overrides["refit__run"] = str(finished.root)
+    recipe = tiny(method, **overrides)
+    straight = train_recipe(recipe, tmp_path / "straight")
+    train_recipe(recipe, tmp_path / "stopped", stop_after=lambda _: True)
+    resumed = train_recipe(recipe, tmp_path / "stopped", resume=True)
+    weights, again = (load_checkpoint(run.checkpoint("last")).weights for run in (straight, resumed))
+    assert weights.keys() == again.keys()
+    assert all(torch.equal(weights[name], again[name]) for name in weights)
+    table = evaluate_run(straight)
+    assert np.isfinite(table.logits_NEC).all()
+    assert (table.exits > 1) == recipe.model.exits
+    for record in straight.log():
+        assert np.isfinite(record["loss"])
+
+
+def test_every_method_has_a_name_of_its_own() -> None:
+    names = [method_name(load_recipe(f"digits/{method}")) for method in shipped_methods()]
+    # The scaled rule of ELF(LDAM) is a setting, not another method.
+    assert sorted({name for name in names if names.count(name) > 1}) == ["ELF(LDAM)+DRW"]

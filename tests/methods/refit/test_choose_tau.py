@@ -1,0 +1,36 @@
+"""Choosing among taus."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elfnet.methods.refit.choose_tau import balanced_accuracy, choose_tau, taus_record
+
+LABELS = np.array([0, 0, 0, 1])
+ALL_FIRST = torch.tensor([[1.0, 0.0]] * 4)
+RIGHT = torch.tensor([[1.0, 0.0]] * 3 + [[0.0, 1.0]])
+
+
+def test_every_class_counts_alike_and_absent_ones_do_not() -> None:
+    assert balanced_accuracy(ALL_FIRST, LABELS) == 0.5
+    assert balanced_accuracy(RIGHT, LABELS) == 1.0
+    assert balanced_accuracy(torch.eye(5)[[0, 0, 0, 4]].double(), np.array([0, 0, 0, 4])) == 1.0
+
+
+def test_of_equally_good_candidates_the_smallest_is_chosen_in_whatever_order_they_come() -> None:
+    def changed(tau: float) -> Tensor:
+        return RIGHT if tau >= 0.5 else ALL_FIRST
+
+    choice = choose_tau(ALL_FIRST, LABELS, [1.0, 0.0, 2.0, 0.5], changed=changed)
+    assert choice.tau == 0.5
+    assert choice.scores == ((0.0, 0.5), (0.5, 1.0), (1.0, 1.0), (2.0, 1.0))
+    assert choice.before == 0.5
+
+
+def test_the_record_has_full_depth_first_and_every_exit() -> None:
+    first = choose_tau(ALL_FIRST, LABELS, [0.0], changed=lambda _: ALL_FIRST)
+    last = choose_tau(ALL_FIRST, LABELS, [1.0], changed=lambda _: RIGHT)
+    record = taus_record([first, last])
+    assert record["tau"] == 1.0
+    assert record["scores"] == [{"tau": 1.0, "balanced_accuracy": 1.0}]
+    assert [one["tau"] for one in record["exits"]] == [0.0, 1.0]

@@ -1,0 +1,45 @@
+"""What makes no sense together is refused with the reason; what does, is taken."""
+
+from typing import Any
+
+import pytest
+
+from elfnet.errors import RequestError
+from elfnet.recipe.load import load_recipe
+
+
+@pytest.mark.parametrize(
+    ("method", "overrides", "reason"),
+    [
+        ("balanced-softmax", {"criterion.reweight": "effective"}, "both correct for the class counts"),
+        ("logit-adjusted", {"data.sampler": "class-balanced"}, "both correct for the class counts"),
+        ("logit-adjusted", {"model.head": "cosine"}, "cosines cannot follow"),
+        ("ce", {"criterion.distil": 0.5}, "need exits"),
+        ("ce", {"criterion.exit_weights": (1.0,)}, "need exits"),
+        ("distilled-exits", {"exits.left": "drop"}, "exits.left=drop does not compute it"),
+        ("elf-ce", {"train.mix": "manifold"}, "behind exits that saw them unmixed"),
+        ("manifold-mixup", {"train.accumulate": 2}, "train.accumulate=1"),
+        ("bbn", {"model.exits": True}, "model.exits=false"),
+        ("bbn", {"criterion.reweight": "inverse"}, "criterion.reweight=none"),
+        ("bbn", {"train.mix": "mixup"}, "train.mix=none"),
+        ("bbn", {"data.sampler": "reversed"}, "data.sampler=shuffle"),
+        ("bbn", {"model.weights": "some.safetensors"}, "model.weights"),
+    ],
+)
+def test_refused(method: str, overrides: dict[str, Any], reason: str) -> None:
+    with pytest.raises(RequestError, match=reason):
+        load_recipe(f"digits/{method}", overrides)
+
+
+@pytest.mark.parametrize(
+    ("method", "overrides"),
+    [
+        ("elf-balanced-softmax", {"train.mix": "mixup"}),
+        ("elf-ldam-drw", {"train.mix": "mixup"}),
+        ("elf-ce-drw", {"criterion.distil": 0.3}),
+        ("elf-ce-drw", {"criterion.exit_weights": (1.0, 0.5, 0.5, 1.0)}),
+        ("mixup", {"train.accumulate": 2, "criterion.reweight": "effective"}),
+    ],
+)
+def test_taken(method: str, overrides: dict[str, Any]) -> None:
+    assert load_recipe(f"digits/{method}", overrides)

@@ -1,0 +1,92 @@
+"""What a table shows: the paper's number beside ours, and the points of a network with exits."""
+
+from typing import Any
+
+import pytest
+
+from elfnet.reproduce.document import document_of
+from elfnet.reproduce.layout import Grid, details, overview, spread_text
+from elfnet.reproduce.paper_table import load_table
+from elfnet.reproduce.summary import summarise
+from elfnet.reproduce.tiers import TIERS
+
+COLUMN = "cifar10-lt-10"
+
+
+@pytest.fixture
+def table(make_record: Any) -> dict[str, Any]:
+    records = {
+        ("ce", COLUMN, 0): make_record("ce", COLUMN, full=0.861),
+        ("elf-ce-drw", COLUMN, 0): make_record(
+            "elf-ce-drw", COLUMN, full=0.87, accurate=(0.872, 0.9), per_exit=(0.864, 0.6)
+        ),
+        ("elf-ce-drw", COLUMN, 1): make_record(
+            "elf-ce-drw", COLUMN, 1, full=0.88, accurate=(0.876, 0.8), per_exit=(0.868, 0.7)
+        ),
+    }
+    return summarise(load_table("table2"), TIERS["paper"], records)
+
+
+def rows(grid: Grid, system: str) -> list[list[str]]:
+    """The rows of a system: its own, and those below it without a name."""
+    first = next(i for i, row in enumerate(grid.rows) if row[0] == system)
+    last = next((i for i in range(first + 1, len(grid.rows)) if grid.rows[i][0]), len(grid.rows))
+    return [list(row) for row in grid.rows[first:last]]
+
+
+def test_spread_text() -> None:
+    assert spread_text({"mean": 0.8712, "deviation": None}, percent=True) == "87.1"
+    assert spread_text({"mean": 0.8712, "deviation": 0.0049}, percent=True) == "87.1 ± 0.5"
+    assert spread_text({"mean": 0.8712, "deviation": 0.01}) == "0.871 ± 0.010"
+    assert spread_text(None) == "–"
+
+
+def test_overview(table: dict[str, Any]) -> None:
+    grid = overview(table)
+    position = [heading.group for heading in grid.headings].index("CIFAR-10-LT, 10")
+    (ce,), (elf,), (joint,) = (
+        rows(grid, name) for name in ("CE", "ELF(CE)+DRW", "All exits, no training rule (CE)+DRW")
+    )
+    assert ce[position : position + 2] == ["86.1 (1.000; n = 1)", "86.4 (printed 16.4) (1.000)"]
+    # The paper's rule is what stands beside the paper's number.
+    assert elf[position : position + 2] == ["87.4 ± 0.3 (0.850; n = 2)", "87.6 (0.736)"]
+    assert joint[position : position + 2] == ["not run", "–"]
+    assert [grid.rows[rule][0] for rule in grid.rules] == ["cRT"]
+
+
+def test_details(table: dict[str, Any]) -> None:
+    grid = details(table, table["columns"][2])
+    assert grid.title == "CIFAR-10-LT, 10"
+    assert rows(grid, "CE") == [
+        ["CE", "full depth", "1", "86.1", "96.1", "76.1", "–", "1.000", "86.4 (printed 16.4)", "1.000"]
+    ]
+    assert rows(grid, "ELF(CE)+DRW") == [
+        ["ELF(CE)+DRW", "full depth", "2", "87.5 ± 0.7", "97.5 ± 0.7", "77.5 ± 0.7", "–", "1.000 ± 0.000", "", ""],
+        ["", "one s", "2", "87.4 ± 0.3", "97.4 ± 0.3", "77.4 ± 0.3", "–", "0.850 ± 0.071", "87.6", "0.736"],
+        ["", "per exit", "2", "86.6 ± 0.3", "96.6 ± 0.3", "76.6 ± 0.3", "–", "0.650 ± 0.071", "", ""],
+    ]
+    assert rows(grid, "BBN") == [["BBN", "not run", "", "", "", "", "", "", "88.3†", "2.000"]]
+    assert all(len(row) == len(grid.headings) for row in grid.rows)
+
+
+def test_groups_of_the_paper_where_it_has_them(make_record: Any) -> None:
+    records = {("ce", "imagenet-lt", 0): make_record("ce", "imagenet-lt", table="table1", images=2000)}
+    table = summarise(load_table("table1"), TIERS["paper"], records)
+    grid = details(table, table["columns"][0])
+    (ce,) = rows(grid, "CE")
+    assert ce[-5:] == ["44.6*", "63.8", "38.5", "13.6", "1.000"]
+    assert [heading.label for heading in grid.headings[-5:]] == ["all", "many", "medium", "few", "cost"]
+    assert any("a stand-in of 1,000 classes and 2,000 training images" in note for note in document_of(table).notes)
+
+
+def test_the_smallest_saving_of_the_paper_is_seen(table: dict[str, Any]) -> None:
+    grid = details(table, table["columns"][3])
+    assert rows(grid, "ELF(LDAM)+DRW")[0][-2:] == ["43.1", "0.9999"]
+
+
+def test_notes(table: dict[str, Any]) -> None:
+    notes = document_of(table).notes
+    assert notes[0].startswith("2 of 138 cells are run, 3 runs in all.")
+    assert any("10,000 for CIFAR-10-LT, 10." in note for note in notes)
+    assert "Many: classes of more than 100 training images, few: of fewer than 20." in notes
+    assert notes[-1] == "Made by elfnet 0.1.0, torch 2.0, Python 3.11.0; a processor, cpu, float32."

@@ -1,0 +1,112 @@
+"""The three ways a table is written, letter by letter, with names that each of them would take for its own."""
+
+import re
+
+import pytest
+
+from elfnet.reproduce.html_page import html_page
+from elfnet.reproduce.latex import latex, latex_text
+from elfnet.reproduce.layout import Document, Grid, Heading
+from elfnet.reproduce.markdown import markdown, markdown_text
+
+DOCUMENT = Document(
+    "A & B_1",
+    ["100 % <b>\\x</b>", "a|b * c"],
+    [
+        Grid(
+            "τ | {d}",
+            [Heading("system", numeric=False), Heading("ours", "col_1"), Heading("paper", "col_1")],
+            [["CE", "70.1 ± 0.3", "70.4†*"], ["<script>", "not run", "–"]],
+            frozenset({1}),
+        )
+    ],
+)
+
+MARKDOWN = r"""<!-- Written by 'elfnet reproduce' from the records of the runs; do not edit. -->
+
+# A &amp; B\_1
+
+- 100 % \<b\>\\x\</b\>
+- a\|b \* c
+
+## τ \| \{d\}
+
+| system | col\_1: ours | col\_1: paper |
+| --- | ---: | ---: |
+| CE | 70.1 ± 0.3 | 70.4†\* |
+| *not in the paper's table:* |  |  |
+| \<script\> | not run | – |
+"""
+
+LATEX = r"""% Written by 'elfnet reproduce' from the records of the runs; do not edit.
+% Needs \usepackage{booktabs,longtable} and, for the quotation marks, \usepackage[T1]{fontenc}.
+\subsection*{A \& B\_1}
+\begin{itemize}
+  \item 100 \% $<$b$>$\textbackslash{}x$<$/b$>$
+  \item a$|$b * c
+\end{itemize}
+
+{\footnotesize\setlength{\tabcolsep}{3pt}
+\begin{longtable}{lrr}
+\caption{$\tau$ $|$ \{d\}} \\
+\toprule
+ & \multicolumn{2}{c}{col\_1} \\
+\cmidrule(lr){2-3}
+system & ours & paper \\
+\midrule
+\endhead
+CE & 70.1 $\pm$ 0.3 & 70.4$^\dagger$* \\
+\midrule
+$<$script$>$ & not run & -- \\
+\bottomrule
+\end{longtable}}
+"""
+
+HTML = (
+    '<h1>A &amp; B_1</h1></header><ul class="note"><li>100 % &lt;b&gt;\\x&lt;/b&gt;</li><li>a|b * c</li></ul>'
+    '<section><h2>τ | {d}</h2><div class="table"><div class="scroll" tabindex="0" role="region" aria-label="table">'
+    '<table><thead><tr><td colspan="1"></td><th colspan="2" scope="colgroup" class="group">col_1</th></tr>'
+    '<tr><th scope="col">system</th><th scope="col" class="number">ours</th>'
+    '<th scope="col" class="number">paper</th></tr></thead><tbody>'
+    '<tr><th scope="row">CE</th><td class="number">70.1 ± 0.3</td><td class="number">70.4†*</td></tr>'
+    '<tr class="emphasised"><th scope="row">&lt;script&gt;</th><td class="number">not run</td>'
+    '<td class="number">–</td></tr></tbody></table></div></div></section>'
+)
+
+
+def test_markdown() -> None:
+    assert markdown(DOCUMENT) == MARKDOWN
+
+
+def test_latex() -> None:
+    assert latex(DOCUMENT) == LATEX
+
+
+def test_html() -> None:
+    page = html_page(DOCUMENT)
+    assert HTML in page
+    assert page.startswith("<!DOCTYPE html>\n<html lang=")
+    # It asks no other host for anything, and it can be dark.
+    assert not re.search(r"(src|href)=\"(?!data:)", page)
+    assert "prefers-color-scheme: dark" in page
+    assert "<script>" not in page
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("a_b^2", r"a\_b\textasciicircum{}2"),
+        ("~#$", r"\textasciitilde{}\#\$"),
+        ("x\x00y\nz", "x?y z"),
+        ("×−", r"$\times$$-$"),
+    ],
+)
+def test_latex_text(text: str, written: str) -> None:
+    assert latex_text(text) == written
+
+
+@pytest.mark.parametrize(
+    ("text", "written"), [("`a`", r"\`a\`"), ("[x](y)", r"\[x\](y)"), ("# n\nm", r"\# n m"), ("&lt;", "&amp;lt;")]
+)
+def test_markdown_text(text: str, written: str) -> None:
+    assert markdown_text(text) == written
