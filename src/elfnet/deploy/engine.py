@@ -7,7 +7,6 @@ operating point lets nobody leave, the head is not run: stages on both sides of 
 # Shapes: N examples of a call, B of them still here, E exits, C classes, K channels, H height, W width
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,20 +48,6 @@ class _Plan:
     policy: Policy
     runs_head: tuple[bool, ...]
     cost_E: NDArray[np.float64]
-
-
-class _Leavers(NamedTuple):
-    """Those who leave at one exit.
-
-    Attributes:
-        place_L: where they stand in the input.
-    """
-
-    exit: int
-    place_L: NDArray[np.int64]
-    prediction_L: NDArray[np.int64]
-    confidence_L: NDArray[np.float64]
-    probability_LC: NDArray[np.float64]
 
 
 class Engine:
@@ -151,55 +136,43 @@ class Engine:
     def __call__(self, images_NKHW: NDArray[np.float32], *, operating_point: str | float | None = None) -> Answers:
         """Classify normalised images; `operating_point` holds for this call only."""
         plan = self._in_force if operating_point is None else self._find(operating_point)
-        if len(images_NKHW) == 0:
+        examples = len(images_NKHW)
+        if examples == 0:
             return _no_answers()
-        here = np.arange(len(images_NKHW))
+        here = np.arange(examples)
+        exit_N = np.empty(examples, dtype=np.int64)
         features = self.backend.start(images_NKHW)
         evidence_BC = None
-        groups: list[_Leavers] = []
         for k in range(self._last + 1):
             if not plan.runs_head[k]:
                 features = self.backend.run_without_head(k, features)
                 continue
             features, logits_BC = self.backend.run(k, features)
             decision = plan.policy.decide(k, logits_BC, evidence_BC)
-            evidence_BC = decision.evidence_NC
-            leaving = np.count_nonzero(decision.leaves_N) if k < self._last else len(here)
-            # All or nobody, as always with one example: nothing to pick out. NumPy's work on a few numbers takes as
-            # long as a tenth of a stage, since the stage before took the cache.
-            if leaving == len(here):
-                groups.append(_Leavers(k, here, decision.prediction_N, decision.confidence_N, decision.probability_NC))
+            # Everybody who is here gets this exit's answer; a later exit writes over that of those who stay. After a
+            # stage has taken the cache, every call of NumPy costs microseconds: while nobody has left, nothing is
+            # written, and with one example that is always so.
+            if len(here) == examples:
+                answers = decision
+                exit_N.fill(k)
+            else:
+                answers.prediction_N[here] = decision.prediction_N
+                answers.confidence_N[here] = decision.confidence_N
+                answers.probability_NC[here] = decision.probability_NC
+                exit_N[here] = k
+            leaving = np.count_nonzero(decision.leaves_N)
+            if leaving == len(here) or k == self._last:
                 break
-            if leaving == 0:
-                continue
-            leaves_B, stay = decision.leaves_N, np.flatnonzero(~decision.leaves_N)
-            groups.append(
-                _Leavers(
-                    k,
-                    here[leaves_B],
-                    decision.prediction_N[leaves_B],
-                    decision.confidence_N[leaves_B],
-                    decision.probability_NC[leaves_B],
-                )
-            )
-            here, features = here[stay], self.backend.keep(features, stay)
-            evidence_BC = None if evidence_BC is None else evidence_BC[stay]
-        return self._answers(plan, groups)
-
-    def _answers(self, plan: _Plan, groups: list[_Leavers]) -> Answers:
-        if len(groups) == 1:
-            ((k, _, prediction_N, confidence_N, probability_NC),) = groups
-            exit_N = np.empty_like(prediction_N)
-            exit_N.fill(k)
-        else:
-            order_N = np.argsort(np.concatenate([group.place_L for group in groups]))
-            exit_N = np.repeat([group.exit for group in groups], [len(group.place_L) for group in groups])[order_N]
-            prediction_N = np.concatenate([group.prediction_L for group in groups])[order_N]
-            confidence_N = np.concatenate([group.confidence_L for group in groups])[order_N]
-            probability_NC = np.concatenate([group.probability_LC for group in groups])[order_N]
+            evidence_BC = decision.evidence_NC
+            if leaving > 0:
+                stay = np.flatnonzero(~decision.leaves_N)
+                here, features = here[stay], self.backend.keep(features, stay)
+                evidence_BC = None if evidence_BC is None else evidence_BC[stay]
+        prediction_N, confidence_N = answers.prediction_N, answers.confidence_N
         if self._abstain_below > 0.0:
             prediction_N[confidence_N < self._abstain_below] = ABSTAINED
-        return Answers(prediction_N, confidence_N, exit_N, plan.cost_E[exit_N], probability_NC.astype(np.float32))
+        probability_NC = answers.probability_NC.astype(np.float32)
+        return Answers(prediction_N, confidence_N, exit_N, plan.cost_E[exit_N], probability_NC)
 
 
 def _no_answers() -> Answers:

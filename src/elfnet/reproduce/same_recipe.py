@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from elfnet.models.from_recipe import settled
 from elfnet.recipe.schema import Recipe
 
 MACHINE = frozenset(
@@ -22,8 +23,9 @@ Content = Mapping[str, Mapping[str, Any]]
 
 
 def content_of(recipe: Recipe) -> dict[str, dict[str, Any]]:
-    """Every setting as plain JSON, by section."""
-    content: dict[str, dict[str, Any]] = recipe.model_dump(mode="json")
+    """Every setting as plain JSON, by section; what is left to the backbone is written out."""
+    written = recipe.model_copy(update={"model": settled(recipe.model)})
+    content: dict[str, dict[str, Any]] = written.model_dump(mode="json")
     return content
 
 

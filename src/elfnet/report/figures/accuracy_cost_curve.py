@@ -201,6 +201,8 @@ def draw_accuracy_cost_curve(lines: Sequence[CurveLine], *, unit: str = MULTIPLY
     )
     axes.set_xlabel(f"mean cost ({unit})")
     axes.set_ylabel("accuracy (%)")
-    columns = min(4, len(handles)) if max(len(line.label) for line in lines) <= 12 else 2
+    # As many columns as fit the figure's width.
+    longest = max(len(line.label) for line in lines)
+    columns = min(4 if longest <= 8 else 3 if longest <= 16 else 2, len(handles))
     figure.legend(handles=handles, loc="outside upper center", ncols=columns)
     return figure
