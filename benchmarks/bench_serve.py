@@ -1,6 +1,6 @@
 """The service over loopback: against the bare engine, and against the same service with a model that does nothing.
 
-    python benchmarks/bench_serve.py BUNDLE
+    python benchmarks/bench_serve.py RUN
 
 Clients and service share one machine, so the clients' own work counts against the service. Bounded: a few seconds a
 figure.
@@ -14,13 +14,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from elfnet.checkpoint.run_directory import open_run
 from elfnet.deploy.engine import Answers
+from elfnet.deploy.export_run import export_run
 from elfnet.deploy.load import load
 from elfnet.deploy.model import Model
 from elfnet.serve.run import listen, server_for
@@ -152,8 +156,9 @@ def overload(model: Model, form: tuple[bytes, dict[str, str]], *, shed: bool) ->
         }
 
 
-def main(bundle: str) -> None:
-    model = load(bundle)
+def main(run: str) -> None:
+    with TemporaryDirectory() as directory:
+        model = load(export_run(open_run(run), Path(directory) / "bundle", measure_memory=None).path)
     model.set_operating_point(0.6)
     height, width, _ = model.preprocess.shape
     noise = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)

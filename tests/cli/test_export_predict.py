@@ -210,11 +210,16 @@ def test_sizes(elfnet: Call, bundle: Path, tmp_path: Path) -> None:
         (["--deepest-exit", "9"], 2, "deepest_exit=9 must lie in 1..4"),
         (["--abstain-below", "2"], 2, "abstain_below=2.0"),
         (["--backend", "abacus"], 2, "abacus"),
+        (["--variant", "int4"], 2, "int4"),
         (["--format", "xml"], 2, "xml"),
     ],
 )
 def test_wrong_requests(elfnet: Call, bundle: Path, photos: Path, words: list[str], code: int, expected: str) -> None:
     assert expected in one_line(elfnet("predict", bundle, photos, *words), code)
+
+
+def test_a_run_has_no_variants(elfnet: Call, finished: Path, photos: Path) -> None:
+    assert "is a run; export it with --int8" in one_line(elfnet("predict", finished, photos, "--variant", "int8"), 2)
 
 
 def test_what_is_no_model(elfnet: Call, finished: Path, bundle: Path, photos: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -76,7 +77,7 @@ def test_relative_paths_are_those_of_whoever_asks(
     root = image_folder({"a": 3, "b": 2}).relative_to(tmp_path)
     monkeypatch.chdir(tmp_path)
     images: ImageFiles = folder(SourceRequest(root=root, image_size=8)).train
-    reader = BatchReader(Decoder(images, Limits()), WHOLE)
+    reader = BatchReader(Decoder(replace(images, root=root), Limits()), WHOLE)
     assert read(reader, 1) == read(reader, 0)
 
 

@@ -46,6 +46,9 @@ def parser() -> Parser:
         help="onnxruntime (default for a bundle), openvino, torch (default for a run), torch-compiled; or ray: the "
         "default one on every worker of a Ray cluster, for more files than one machine can take",
     )
+    parser.add_argument(
+        "--variant", metavar="NAME", help="float32 (default), or int8 or bfloat16 where the bundle has it"
+    )
     parser.add_argument("--cpus", type=int, metavar="N", help="ray: cores of a worker (default: 1)")
     parser.add_argument("--address", help="ray: the cluster (default: $RAY_ADDRESS, else this machine)")
     parser.add_argument("--threads", type=int, metavar="N", help="of the backend (default: its own choice)")
@@ -112,12 +115,18 @@ def _opens(asked: argparse.Namespace) -> "Callable[[], Model]":
         settings["threads"] = asked.threads or asked.cpus or 1
     elif asked.backend:
         settings["backend"] = asked.backend
+    if asked.variant is not None:
+        settings["variant"] = asked.variant
     point = asked.budget if asked.operating_point is None else asked.operating_point
     return partial(_open, asked.model, point, settings)
 
 
 def _open(path: str, point: str | float | None, settings: dict[str, Any]) -> "Model":
     if (Path(path) / "recipe.toml").is_file():
+        if "variant" in settings:
+            raise RequestError(
+                f"--variant is of a bundle, and {path} is a run; export it with --int8 or --bfloat16 first"
+            )
         from elfnet.checkpoint.run_directory import open_run
         from elfnet.deploy.run_model import model_of_run
 

@@ -62,8 +62,9 @@ class Watch:
         machine, data = info["machine"], info["data"]
         how = [machine["device"], machine["precision"], f"{machine['threads']} threads"]
         how += ["compiled"] if machine["compile"] else []
+        network = "given network" if "network" in info else recipe.model.backbone
         self.say(
-            f"{recipe.model.backbone} on {data['train']:,} images of {len(data['class_names'])} classes "
+            f"{network} on {data['train']:,} images of {len(data['class_names'])} classes "
             f"({max(data['class_counts'])} to {min(data['class_counts'])} a class); {', '.join(how)}"
         )
         if "weights" in info and not epochs_done:

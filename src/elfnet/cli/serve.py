@@ -29,6 +29,7 @@ def parser() -> Parser:
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="who may change the point (or $ELFNET_TOKEN)")
     parser.add_argument("--samples", type=Path, metavar="DIR", help="a folder with images that the page offers")
     parser.add_argument("--backend", metavar="NAME", help="onnxruntime (default), openvino, torch, torch-compiled")
+    parser.add_argument("--variant", default="float32", metavar="NAME", help="float32 (default), int8 or bfloat16")
     parser.add_argument("--threads", type=int, metavar="N", help="of the backend (default: its own choice)")
     limits = parser.add_argument_group("limits")
     limits.add_argument("--max-batch", type=int, metavar="N", help="images of one engine call (default: 64)")
@@ -77,7 +78,8 @@ def run(words: Sequence[str]) -> int:
     given = {name: getattr(asked, name) for name in LIMITS if getattr(asked, name) is not None}
     settings = ServeSettings(**given, shed_by_budget=asked.shed_by_budget)
     token, samples = find_token(asked.token_file), read_samples(asked.samples)
-    model = load(asked.bundle, backend=asked.backend or DEFAULT_BACKEND, threads=asked.threads)
+    backend = asked.backend or DEFAULT_BACKEND
+    model = load(asked.bundle, backend=backend, variant=asked.variant, threads=asked.threads)
     if asked.operating_point is not None or asked.budget is not None:
         model.set_operating_point(asked.budget if asked.operating_point is None else asked.operating_point)
     service = Service(model, name=asked.bundle.stem, settings=settings, token=token, samples=samples)

@@ -1,7 +1,4 @@
-"""Many paths in two arrays. Half a million `str` objects would cost several times as much, and again in each worker.
-
-(A forked worker shares memory until it is written to, and looking at a Python object writes its reference count.)
-"""
+"""Many paths in two arrays. Half a million `str` objects would cost several times as much, and again in each worker."""
 
 # Shapes: N paths
 

@@ -6,12 +6,10 @@ process that has imported what they need and done nothing else.
 """
 
 import multiprocessing
-import os
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from multiprocessing import forkserver
 from multiprocessing.context import BaseContext
 from pickle import PicklingError
@@ -72,8 +70,6 @@ class WorkerProcesses(Generic[R]):
             persistent_workers=keep_workers and workers > 0,
             pin_memory=device.type == "cuda",
             multiprocessing_context=_server() if workers else None,
-            # The server may stand elsewhere, and paths may be relative.
-            worker_init_fn=partial(_enter, os.getcwd()),  # noqa: PTH109 (a Path would do no more)
             # A generator of its own: making an iterator draws from it, and must not disturb torch's global one.
             generator=torch.Generator(),
         )
@@ -140,7 +136,3 @@ def _without_main() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = main
-
-
-def _enter(directory: str, worker: int) -> None:  # noqa: ARG001 (torch tells each worker its number)
-    os.chdir(directory)

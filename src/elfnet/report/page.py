@@ -55,7 +55,7 @@ def page(records: Sequence[RunRecord], *, with_images: bool = True) -> str:
 def _header(records: Sequence[RunRecord], title: str) -> Markup:
     if len(records) == 1:
         data = records[0].recipe.data
-        subtitle: object = f"{data.source} · {records[0].recipe.model.backbone} · elfnet report"
+        subtitle: object = f"{data.source} · {records[0].network} · elfnet report"
         return element("header", element("h1", title), element("p", subtitle, class_="subtitle"))
     links = [element("a", record.name, href=f"#run-{position}") for position, record in enumerate(records, start=1)]
     return element(

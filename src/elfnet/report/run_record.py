@@ -65,6 +65,11 @@ class RunRecord:
         return method_name(self.recipe)
 
     @property
+    def network(self) -> str:
+        """What the network is called; the recipe does not know one that was handed in."""
+        return "given network" if "network" in self.info else self.recipe.model.backbone
+
+    @property
     def groups(self) -> FrequencyGroups:
         return FrequencyGroups(many_above=self.recipe.data.many_above, few_below=self.recipe.data.few_below)
 

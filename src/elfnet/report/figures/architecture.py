@@ -22,7 +22,7 @@ def architecture(record: RunRecord) -> FigureOrReason:
     parameters = sum(part.parameters for part in (*shape.stages, *shape.heads))
     return RunFigure(
         name,
-        f"The network: {record.recipe.model.backbone}",
+        f"The network: {record.network}",
         f"Read from the checkpoint: {parameters:,} parameters. Each box: convolutions, channels, and multiply-adds for "
         f"one image, with a bar of their share of the plain backbone's {say.multiply_adds(shape.plain)}. On the right: "
         f"all that is run up to an exit, relative to the plain backbone. Counted, not timed, on one image of the "

@@ -55,7 +55,7 @@ def _row(position: int, record: RunRecord) -> list[object]:
     ratio = "" if data.profile in ("none", "counts") else f", ratio {data.ratio:g}"
     verdict = record.epochs[-1].increasing_loss if record.epochs and not record.plain else say.DASH
     seconds = sum(one.seconds for one in record.epochs)
-    network = record.recipe.model.backbone + ("" if record.plain else f", {record.exits} exits")
+    network = record.network + ("" if record.plain else f", {record.exits} exits")
     what = unbroken(f"{network}; {data.source}{ratio}; test n = {full.n:,}")
     return [
         joined(element("a", record.name, href=f"#run-{position}"), element("span", what, class_="under")),
