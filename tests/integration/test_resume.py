@@ -124,3 +124,13 @@ def test_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(
         train_recipe(run.recipe(), run.root, resume=True)
     assert load_checkpoint(run.checkpoint("last")).sha256 == before
     assert len(run.log()) == 1
+
+
+def test_a_wrong_number_of_exit_weights_leaves_the_old_run(
+    tiny: Callable[..., Recipe], trained: RunDirectory, copy_of: Callable[[RunDirectory], RunDirectory]
+) -> None:
+    old = copy_of(trained)
+    before = outcome(old)
+    with pytest.raises(RequestError, match="2 numbers for 4 exits"):
+        train_recipe(tiny(criterion__exit_weights=(1.0, 0.5)), old.root, overwrite=True)
+    assert outcome(old) == before

@@ -54,6 +54,10 @@ def _describe(
         raise RequestError(
             f"model.exits=false contradicts the network given, which has {network.exits} exits; choose another recipe"
         )
+    if recipe.train.mix == "manifold" or recipe.model.branches == 2:
+        raise RequestError(
+            "Manifold Mixup and BBN look into the recipe's own network; for a network given choose another recipe"
+        )
     signature = signature_of(network, image_shape)
     if recipe.criterion.loss == "ldam":
         _require_cosines(network, image_shape)

@@ -29,7 +29,7 @@ from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import Recipe
 from elfnet.train.assemble import assemble
 from elfnet.train.calibration_score import balanced_accuracy, predictions
-from elfnet.train.from_recipe import loss_of, rule_of, schedule_of
+from elfnet.train.from_recipe import exit_loss_of, loss_of, rule_of, schedule_of
 from elfnet.train.given_network import choose_network, require_same_network
 from elfnet.train.launch import Launch, lost_others, refuse_uneven_batches, restarted, start
 from elfnet.train.machine import Machine, device_and_precision, fabric_precision
@@ -122,6 +122,8 @@ def _train(
         given, recipe, classes=classes, image_shape=(channels, height, width), processes=processes
     )
     loaded = processes.together(lambda: None if goes_on else load_initial_weights(recipe.model, network))
+    # As many weights as exits: refused here, before an old run is removed.
+    processes.together(lambda: exit_loss_of(recipe.criterion, splits.class_counts_C.tolist(), network.exits))
     started = processes.together(lambda: None if goes_on else start_from_run(recipe, network, splits, out=run.root))
     info: dict[str, Any] = processes.from_first(
         lambda: _opened(
