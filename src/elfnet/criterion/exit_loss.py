@@ -60,10 +60,9 @@ class ExitLoss(nn.Module):
 
 
 def loss_at_exits(base: BaseLoss, logits_EBC: Tensor, target_B: Tensor, visited_EB: Tensor) -> Tensor:
-    """Base loss of each example at each exit, zero where it was not visited; shape (E, B)."""
-    exits = logits_EBC.shape[0]
-    loss_EB: Tensor = base(logits_EBC, target_B.expand(exits, -1))
-    return torch.where(visited_EB, loss_EB, 0.0)
+    """`ExitLoss` for a loop of one's own: one label an example, every exit counting alike; shape (E, B)."""
+    no_weights_C = logits_EBC.new_ones(logits_EBC.shape[-1])
+    return torch.where(visited_EB, Labels(target_B).loss(base, logits_EBC, no_weights_C), 0.0)
 
 
 def elf_per_sample(base: BaseLoss, logits_EBC: Tensor, target_B: Tensor, visited_EB: Tensor) -> Tensor:
