@@ -2,13 +2,16 @@
 
     python benchmarks/bench_training_step.py
 
-- `straightforward`: eager float32, default memory layout, the loop that anyone writes first.
+- `straightforward`: eager float32, default memory layout, the loop that anyone writes first. In a process of its own,
+  because elfnet sets how the whole process keeps freed memory (`elfnet.train.kept_memory`).
 - `plain`: the same network as elfnet trains it, with everything on `auto`, as for a long run on this machine.
 - `mask`: ELF on top of it, examples that left are masked.
 - `drop`: ELF, examples that left are dropped, for several shares leaving at each exit. Who leaves is dictated, so that
   shares are exact; the rule is evaluated all the same.
 """
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import torch
@@ -23,11 +26,13 @@ from elfnet.models.build import build_network
 from elfnet.models.cost import count_cost
 from elfnet.train.epoch_statistics import EpochStatistics
 from elfnet.train.exiting_forward import ExitingForward
+from elfnet.train.kept_memory import keep_freed_memory
 from elfnet.train.machine import Machine, choose_machine
 from elfnet.train.optimiser import build_sgd
 from timing import interleaved, ratio, write_results
 
 BATCH, CLASSES, ROUNDS = 128, 10, 12
+STRAIGHTFORWARD = "--straightforward"
 
 # Share of examples leaving at exits 1..4: nobody early; steps to everybody at the first; and ELF(CE) on CIFAR-10-LT
 # before the first drop of the learning rate and at its end (measured over 40 epochs).
@@ -60,19 +65,39 @@ class DictatedRule(TrainingRule):
         return torch.arange(len(mine)) < number
 
 
-def straightforward(images: Tensor, target: Tensor) -> Callable[[], object]:
+def batch() -> tuple[Tensor, Tensor]:
+    torch.manual_seed(0)
+    return torch.randn(BATCH, 3, 32, 32), torch.randint(CLASSES, (BATCH,))
+
+
+def straightforward() -> Callable[[], object]:
+    """In a process of its own, one step a line of its input."""
+    child = subprocess.Popen(
+        [sys.executable, __file__, STRAIGHTFORWARD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    )
+    asked, done = child.stdin, child.stdout
+    assert asked is not None
+    assert done is not None
+
+    def step() -> None:
+        asked.write("\n")
+        if not done.readline():
+            raise RuntimeError("the process of the straightforward loop ended")
+
+    return step
+
+
+def run_straightforward() -> None:
+    images, target = batch()
     torch.manual_seed(0)
     network = build_network("resnet32", classes=CLASSES, exits=False)
     optimiser = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, weight_decay=2e-4)
-    images = images.contiguous()
-
-    def step() -> None:
+    for _ in sys.stdin:
         loss = nn.functional.cross_entropy(network(images)[0], target)
         optimiser.zero_grad()
         torch.autograd.backward(loss)
         optimiser.step()
-
-    return step
+        print("done", flush=True)
 
 
 def ours(
@@ -127,12 +152,12 @@ def main() -> None:
         )
         for shrinks in (False, True)
     )
-    torch.manual_seed(0)
-    images = torch.randn(BATCH, 3, 32, 32).to(memory_format=torch.channels_last)
-    target = torch.randint(CLASSES, (BATCH,))
+    keep_freed_memory()
+    images, target = batch()
+    images = images.to(memory_format=torch.channels_last)
     rule = TrainingRule(threshold=1.0)  # nobody leaves: what mask costs does not depend on it
     steps = {
-        "straightforward": straightforward(images, target),
+        "straightforward": straightforward(),
         "plain": ours(images, target, machine, None, exits=False, left="mask"),
         "mask": ours(images, target, machine, rule, exits=True, left="mask"),
     }
@@ -173,4 +198,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_straightforward() if sys.argv[1:] == [STRAIGHTFORWARD] else main()

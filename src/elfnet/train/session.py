@@ -31,6 +31,7 @@ from elfnet.train.assemble import assemble
 from elfnet.train.calibration_score import balanced_accuracy, predictions
 from elfnet.train.from_recipe import exit_loss_of, loss_of, rule_of, schedule_of
 from elfnet.train.given_network import choose_network, require_same_network
+from elfnet.train.kept_memory import keep_freed_memory
 from elfnet.train.launch import Launch, lost_others, refuse_uneven_batches, restarted, start
 from elfnet.train.machine import Machine, device_and_precision, fabric_precision
 from elfnet.train.observer import Observer, Silent
@@ -143,6 +144,8 @@ def _train(
     processes.together(lambda: require_same_precision(machine, processes.fabric))
     # The threads of a node, divided among as many processes as it has now.
     torch.set_num_threads(max(1, machine.threads * info.get("devices", 1) // processes.on_this_node))
+    if machine.device == "cpu":
+        keep_freed_memory()
 
     state = RunState()
     saved: Checkpoint | None = None
