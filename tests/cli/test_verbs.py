@@ -99,6 +99,16 @@ def test_compare_a_run_with_itself(elfnet: Call, finished: Path) -> None:
     assert json.loads(out)["differences"]["all"] == {"estimate": 0.0, "low": 0.0, "high": 0.0, "n": 60}
 
 
+def test_both_runs_of_a_comparison_are_measured_alike(elfnet: Call, finished: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for run in (first, second):
+        shutil.copytree(finished, run)
+    before = [(run / "tables" / "test.safetensors").stat().st_ino for run in (first, second)]
+    assert elfnet("evaluate", first, "--against", second, "--again", "--json")[0] == 0
+    after = [(run / "tables" / "test.safetensors").stat().st_ino for run in (first, second)]
+    assert all(new != old for new, old in zip(after, before, strict=True))
+
+
 def test_calibrate_writes_the_policy(elfnet: Call, finished: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(finished, run)

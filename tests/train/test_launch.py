@@ -5,7 +5,15 @@ import torch
 
 from elfnet.errors import RequestError
 from elfnet.recipe.load import load_recipe
-from elfnet.train.launch import Launch, is_first_process, lost_others, refuse_uneven_batches, restarted, start
+from elfnet.train.launch import (
+    Launch,
+    is_first_process,
+    lost_others,
+    refuse_empty_shares,
+    refuse_uneven_batches,
+    restarted,
+    start,
+)
 from elfnet.train.machine import device_and_precision
 
 
@@ -51,6 +59,19 @@ def test_a_batch_that_cannot_be_divided_is_refused() -> None:
         refuse_uneven_batches(128, 1, Launch(devices=3, num_nodes=2))
     with pytest.raises(RequestError, match=r"among 4 processes times train.accumulate=3; use a multiple of 12"):
         refuse_uneven_batches(128, 3, Launch(devices=4))
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("digits/manifold-mixup", "train.mix=manifold"), ("digits/bbn", "model.branches=2")]
+)
+def test_a_process_without_an_image_is_refused_where_each_must_have_one(name: str, reason: str) -> None:
+    recipe = load_recipe(name, {"train.batch_size": 64})
+    refuse_empty_shares(recipe, 129, world=1)
+    refuse_empty_shares(recipe, 130, world=2)
+    refuse_empty_shares(recipe, 128, world=2)
+    refuse_empty_shares(load_recipe("digits/ce"), 129, world=2)
+    with pytest.raises(RequestError, match=f"{reason} needs an image for each of 2 processes .* has 1; change train"):
+        refuse_empty_shares(recipe, 129, world=2)
 
 
 def test_accumulating_must_divide_the_batch() -> None:

@@ -1,10 +1,14 @@
 """elfnet evaluate"""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from elfnet.cli.arguments import Parser
 from elfnet.cli.show import console, exits_table, percent, points_table, print_json
+
+if TYPE_CHECKING:
+    from elfnet.checkpoint.run_directory import RunDirectory
+    from elfnet.evaluate.exit_table import ExitTable
 
 
 def parser() -> Parser:
@@ -44,18 +48,23 @@ def run(words: Sequence[str]) -> int:
 
     device = choose_device(asked.device)
     directory = open_run(asked.run)
-    table = evaluate_run(
-        directory,
-        asked.split,
-        checkpoint=asked.checkpoint,
-        device=device,
-        again=asked.again,
-        fresh_statistics=asked.fresh_statistics,
-    )
-    table = _with_boundaries(table, asked.many_above, asked.few_below)
-    if asked.against:
-        other = evaluate_run(open_run(asked.against), asked.split, checkpoint=asked.checkpoint, device=device)
-        other = _with_boundaries(other, asked.many_above, asked.few_below)
+
+    def measured(run: "RunDirectory") -> "ExitTable":
+        """The table of a run, under the flags given; both runs of a comparison are measured alike."""
+        table = evaluate_run(
+            run,
+            asked.split,
+            checkpoint=asked.checkpoint,
+            device=device,
+            again=asked.again,
+            fresh_statistics=asked.fresh_statistics,
+        )
+        return _with_boundaries(table, asked.many_above, asked.few_below)
+
+    other_directory = open_run(asked.against) if asked.against else None
+    table = measured(directory)
+    if other_directory is not None:
+        other = measured(other_directory)
         return _compare(asked.run, table, asked.against, other, as_json=asked.json)
 
     from elfnet.calibrate.family import Family
@@ -79,12 +88,15 @@ def run(words: Sequence[str]) -> int:
     return 0
 
 
-def _with_boundaries(table: Any, many_above: int | None, few_below: int | None) -> Any:
+def _with_boundaries(table: "ExitTable", many_above: int | None, few_below: int | None) -> "ExitTable":
     """The same table with other frequency groups, where asked for."""
     from dataclasses import replace
 
-    boundaries = {"many_above": many_above, "few_below": few_below}
-    return replace(table, **{name: value for name, value in boundaries.items() if value is not None})
+    return replace(
+        table,
+        many_above=table.many_above if many_above is None else many_above,
+        few_below=table.few_below if few_below is None else few_below,
+    )
 
 
 def _fixed_family(table: Any, thresholds: list[str], scale: float | None) -> Any:

@@ -12,7 +12,6 @@ from elfnet.data.batches_from_recipe import evaluation_batches, training_batches
 from elfnet.data.preparation_from_recipe import workers_of
 from elfnet.data.splits import Splits
 from elfnet.data.two_samplers import PairedFeed
-from elfnet.errors import RequestError
 from elfnet.methods.refit.start import freeze_what_stays
 from elfnet.models.frozen import freeze_backbone
 from elfnet.models.staged import StagedNetwork
@@ -53,8 +52,6 @@ def assemble(
     network.to(fabric.device)
     if machine.channels_last:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if processes.world > 1 and _runs_every_layer(recipe):
-        _refuse_empty_shares(len(splits.train), recipe.train.batch_size, processes.world)
     if recipe.train.sync_batch_norm and processes.world > 1:
         torch.nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
     counts = splits.class_counts_C.tolist()
@@ -127,18 +124,3 @@ def _workers_divided(data: DataRecipe, processes: int) -> DataRecipe:
     if data.workers >= 0 or processes == 1:
         return data
     return data.model_copy(update={"workers": max(1, workers_of(data) // processes)})
-
-
-def _runs_every_layer(recipe: Recipe) -> bool:
-    """Whether a process must have at least one image in every step."""
-    return recipe.train.sync_batch_norm or recipe.train.mix == "manifold" or recipe.model.branches == 2
-
-
-def _refuse_empty_shares(examples: int, batch_size: int, world: int) -> None:
-    """A process with nothing to run could not take part in synchronised batch norm, and the others would wait."""
-    last = examples % min(batch_size, examples)
-    if 0 < last < world:
-        raise RequestError(
-            f"train.sync_batch_norm=true needs an image for each of {world} processes, and the last batch of an epoch "
-            f"has {last}; change train.batch_size"
-        )

@@ -20,6 +20,7 @@ from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from elfnet.errors import RequestError, WorkError
+from elfnet.recipe.schema import Recipe
 
 DEFAULT_TIMEOUT = 1800.0
 """Seconds that a process waits for the others; the first one may have data to download or to pack meanwhile."""
@@ -84,6 +85,22 @@ def refuse_uneven_batches(batch_size: int, accumulate: int, launch: Launch) -> N
         raise RequestError(
             f"train.batch_size={batch_size} cannot be divided among {parts}; "
             f"use a multiple of {launch.world * accumulate}, or another number of --devices"
+        )
+
+
+def refuse_empty_shares(recipe: Recipe, examples: int, world: int) -> None:
+    """Where every process runs every layer in every step, one with no image could not, and the others would wait."""
+    reasons = {
+        "train.sync_batch_norm=true": recipe.train.sync_batch_norm,
+        "train.mix=manifold": recipe.train.mix == "manifold",
+        "model.branches=2": recipe.model.branches == 2,
+    }
+    needing = [reason for reason, given in reasons.items() if given]
+    last = examples % min(recipe.train.batch_size, examples)
+    if needing and 0 < last < world:
+        raise RequestError(
+            f"{needing[0]} needs an image for each of {world} processes in every step, and the last batch of an epoch "
+            f"has {last}; change train.batch_size"
         )
 
 

@@ -32,7 +32,7 @@ from elfnet.train.calibration_score import balanced_accuracy, predictions
 from elfnet.train.from_recipe import exit_loss_of, loss_of, rule_of, schedule_of
 from elfnet.train.given_network import choose_network, require_same_network
 from elfnet.train.kept_memory import keep_freed_memory
-from elfnet.train.launch import Launch, lost_others, refuse_uneven_batches, restarted, start
+from elfnet.train.launch import Launch, lost_others, refuse_empty_shares, refuse_uneven_batches, restarted, start
 from elfnet.train.machine import Machine, device_and_precision, fabric_precision
 from elfnet.train.observer import Observer, Silent
 from elfnet.train.processes import Processes
@@ -123,7 +123,8 @@ def _train(
         given, recipe, classes=classes, image_shape=(channels, height, width), processes=processes
     )
     loaded = processes.together(lambda: None if goes_on else load_initial_weights(recipe.model, network))
-    # As many weights as exits: refused here, before an old run is removed.
+    # Refused here, before an old run is removed: an empty share, another number of weights than exits.
+    processes.together(lambda: refuse_empty_shares(recipe, len(splits.train), processes.world))
     processes.together(lambda: exit_loss_of(recipe.criterion, splits.class_counts_C.tolist(), network.exits))
     started = processes.together(lambda: None if goes_on else start_from_run(recipe, network, splits, out=run.root))
     info: dict[str, Any] = processes.from_first(
