@@ -38,6 +38,7 @@ def one_line(result: tuple[int, str, str], code: int) -> str:
         (["train", "--train.device", "tpu"], "train.device=tpu"),
         (["train", "--exits.train_threshold", "1.5"], "1.5"),
         (["train", "--exits.train_threshold", "lots"], "lots"),
+        (["train", "--exits.search", "0.5,1.5"], "'1.5' is not between 0 and 1"),
         (["train", "--data.profile", "counts"], "needs data.counts"),
         (["train", "--data.profile", "counts", "--data.counts", "5,5"], "10"),
         (["train", "--data.largest", "5000"], "lower largest"),
@@ -153,6 +154,33 @@ def test_unfinished_run_is_not_calibrated(elfnet: Call, run: Path) -> None:
     assert (run / "policy.json").read_bytes() == before
 
 
+@pytest.mark.parametrize("scale", ["nan", "inf", "0", "-2"])
+@pytest.mark.parametrize("verb", ["evaluate", "calibrate"])
+def test_a_scale_that_is_none(elfnet: Call, run: Path, verb: str, scale: str) -> None:
+    assert f"--scale: {scale} is not a number above 0" in one_line(elfnet(verb, run, f"--scale={scale}"), 2)
+
+
+def test_a_run_without_its_last_checkpoint_is_not_silently_begun_again(elfnet: Call, run: Path) -> None:
+    before = (run / "log.jsonl").read_bytes()
+    (run / "checkpoints" / "last.safetensors").unlink()
+    assert "last.safetensors is missing; put it back" in one_line(elfnet("train", "--resume", "--out", run), 1)
+    assert (run / "log.jsonl").read_bytes() == before
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_standard_output_on_a_full_disk() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "elfnet.cli.main", "recipes", "ls"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "cannot write to standard output" in done.stderr
+
+
 def test_unknown_split(elfnet: Call, run: Path) -> None:
     assert "choose from" in one_line(elfnet("evaluate", run, "--split", "validation"), 2)
 
@@ -187,6 +215,7 @@ def test_full_disk_keeps_what_was_there(run: Path) -> None:
     )
     assert done.returncode == 1, done.stderr
     assert done.stderr.splitlines()[-1].startswith("elfnet: cannot write")
+    assert "the checkpoint after 2 epochs is intact" in done.stderr
     assert "Traceback" not in done.stderr
     assert (run / "checkpoints" / "last.safetensors").read_bytes() == before
     assert not list((run / "checkpoints").glob(".*"))

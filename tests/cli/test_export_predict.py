@@ -118,6 +118,10 @@ def test_files_folders_and_lists_give_the_same(
     assert by_name[:2] == (0, out)
     monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{record['file']}\n" for record in records)))
     assert elfnet("predict", bundle, "-", "--json")[:2] == (0, out)
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
+    code, out, error = elfnet("predict", bundle, "-")
+    assert (code, out) == (1, "")
+    assert "no image was named on standard input" in error
 
 
 def test_a_run_answers_like_its_bundle(elfnet: Call, finished: Path, bundle: Path, photos: Path) -> None:

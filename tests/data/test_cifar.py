@@ -14,7 +14,7 @@ from elfnet.data import cifar as cifar_module
 from elfnet.data.cifar import load_cifar
 from elfnet.data.cifar_releases import CIFAR10, CIFAR100, OFFICIAL_MD5, Layout, Release
 from elfnet.data.source import Source
-from elfnet.errors import WorkError
+from elfnet.errors import RequestError, WorkError
 
 ROWS = 6  # images in each file
 LAYOUTS = [(release, layout) for release in (CIFAR10, CIFAR100) for layout in release.layouts]
@@ -111,8 +111,16 @@ def test_archives_are_read_without_unpacking(release: Release, layout: Layout, t
     place = tmp_path / "data"
     md5 = pack(release, layout, place)
     assert_is_the_release(load_cifar(release, place, md5=md5), release, layout)
+    assert_is_the_release(load_cifar(release, place / layout.archive, md5=md5), release, layout)
     assert [path.name for path in place.iterdir()] == [layout.archive]
     assert not (tmp_path / "escaped").exists()
+
+
+def test_another_file_is_no_place(tmp_path: Path) -> None:
+    other = tmp_path / "notes.txt"
+    other.write_text("")
+    with pytest.raises(RequestError, match=r"notes.txt is a file, and not cifar-10-binary.tar.gz; name that archive"):
+        load_cifar(CIFAR10, other)
 
 
 def test_the_places_are_searched_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

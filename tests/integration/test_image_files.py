@@ -11,7 +11,7 @@ from PIL import Image
 from elfnet.calibrate.run_family import calibrate_run, measure_run
 from elfnet.checkpoint.format import load_checkpoint
 from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.errors import WorkError
+from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.run_table import evaluate_run
 from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import Recipe
@@ -76,7 +76,7 @@ def test_a_damaged_image_stops_the_run_or_is_skipped_and_counted(recipe: Make, t
     for number in range(24):
         broken = tmp_path / "images" / "red" / f"{number}.png"
         broken.write_bytes(broken.read_bytes()[:-50])
-    with pytest.raises(WorkError, match=r"red/\d+\.png is damaged .*data\.unreadable=skip.*no epoch was done"):
+    with pytest.raises(WorkError, match=r"red/\d+\.png is damaged .*data\.unreadable=skip.*there is no checkpoint yet"):
         train_recipe(recipe(), tmp_path / "stopped")
     run = train_recipe(recipe(data__unreadable="skip"), tmp_path / "skipped")
     assert [record["unreadable"] for record in run.log()] == [17, 17, 17, 17]
@@ -89,3 +89,17 @@ def test_other_files_are_other_data(recipe: Make, tmp_path: Path) -> None:
     (tmp_path / "images" / "red" / "3.png").rename(tmp_path / "images" / "red" / "x.png")
     with pytest.raises(WorkError, match=r"the data is not what the run in .* began with"):
         train_recipe(recipe(), tmp_path / "run", resume=True)
+
+
+def test_calibration_images_of_one_class_are_refused_before_training(recipe: Make, tmp_path: Path) -> None:
+    images = tmp_path / "images"
+    of_one = tmp_path / "of-one.txt"
+    of_one.write_text("".join(f"red/{number}.png 0\n" for number in range(5)))
+    of_both = [f"red/{number}.png 0\n" for number in range(5, 24)] + [f"blue/{number}.png 1\n" for number in range(10)]
+    train, test = tmp_path / "train.txt", tmp_path / "test.txt"
+    train.write_text("".join(of_both[::2]))
+    test.write_text("".join(of_both[1::2]))
+    lists = {"data__source": "lists", "data__root": str(images), "data__train": str(train), "data__test": str(test)}
+    with pytest.raises(RequestError, match="all 5 examples of the calibration split are of one class"):
+        train_recipe(recipe(**lists, data__calibration=str(of_one)), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -5,6 +5,7 @@ by the schema itself, so that flags, recipe files and the Python API accept and 
 """
 
 import argparse
+import math
 from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any, Literal, NoReturn, get_args, get_origin
@@ -48,6 +49,14 @@ class Parser(argparse.ArgumentParser):
 
     def add_device_flag(self) -> None:
         self.add_argument("--device", default="auto", help="auto, cpu, cuda, mps (default: auto)")
+
+
+def positive(text: str) -> float:
+    """A number above 0; argparse names the flag if it is none."""
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a number above 0")
+    return value
 
 
 def numbers(text: str) -> tuple[float, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from elfnet.cli.arguments import Parser, numbers
+from elfnet.cli.arguments import Parser, numbers, positive
 from elfnet.cli.show import console, points_table, print_json
 from elfnet.errors import RequestError, WorkError
 
@@ -29,7 +29,7 @@ def parser() -> Parser:
     parser.add_argument("run", help="a run directory")
     parser.add_argument("--search", metavar="S,S,...", help="candidates for s (default: the recipe's)")
     parser.add_argument(
-        "--scale", type=float, help="of the line search: multiply logits by this (default: the recipe's)"
+        "--scale", type=positive, help="of the line search: multiply logits by this (default: the recipe's)"
     )
     parser.add_argument(
         "--tolerance", type=float, default=1.0, help="points of accuracy that 'economic' may give up (default: 1.0)"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from elfnet.cli.arguments import Parser
+from elfnet.cli.arguments import Parser, positive
 from elfnet.cli.show import console, exits_table, percent, points_table, print_json
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def parser() -> Parser:
     parser.add_argument(
         "--threshold", action="append", metavar="S", help="s of eq. 5: a number or a multiple of 1/C; may be repeated"
     )
-    parser.add_argument("--scale", type=float, help="multiply logits by this before eq. 5 (default: the recipe's)")
+    parser.add_argument("--scale", type=positive, help="multiply logits by this before eq. 5 (default: the recipe's)")
     parser.add_argument("--many-above", type=int, metavar="N", help="other boundary of 'many' (default: the recipe's)")
     parser.add_argument("--few-below", type=int, metavar="N", help="other boundary of 'few' (default: the recipe's)")
     parser.add_argument("--per-class", action="store_true", help="also the accuracy of each class")
@@ -71,7 +71,7 @@ def run(words: Sequence[str]) -> int:
     from elfnet.calibrate.run_family import results_on
 
     other_weights = asked.checkpoint != "last" or asked.fresh_statistics
-    if asked.threshold or asked.scale or other_weights or not directory.policy_file.is_file():
+    if asked.threshold or asked.scale is not None or other_weights or not directory.policy_file.is_file():
         family = _fixed_family(table, asked.threshold or [], asked.scale)
     else:
         family = Family.open(directory.policy_file, checkpoint_sha256=table.checkpoint_sha256)

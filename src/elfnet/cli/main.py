@@ -3,6 +3,7 @@
 0: done. 1: the work failed. 2: the request was wrong. 130: interrupted.
 """
 
+import errno
 import os
 import signal
 import sys
@@ -53,7 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:
-        return _dispatch(words)
+        code = _dispatch(words)
+        sys.stdout.flush()  # here, where a full disk behind it can still be told of
+        return code
     except ElfnetError as error:
         if debug:
             raise
@@ -66,8 +69,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail("interrupted; what was finished is kept, and 'elfnet train --resume' goes on with a run", 130)
     except BrokenPipeError:
         # Whoever read our output has enough of it; nothing more can be said there.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_on_output()
         return 0
+    except OSError as error:
+        # Files are written by elfnet.atomic, which says what is full: this is standard output.
+        if debug or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        _give_up_on_output()
+        return _fail(f"cannot write {error.filename or 'to standard output'}: {error.strerror}; make room", 1)
+
+
+def _give_up_on_output() -> None:
+    """Python flushes standard output once more at its end: what is left then goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _dispatch(words: list[str]) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from elfnet.cli.arguments import Parser
-from elfnet.errors import RequestError
+from elfnet.errors import RequestError, WorkError
 
 if TYPE_CHECKING:
     from elfnet.cli.prediction_lines import Writer
@@ -72,7 +72,7 @@ def run(words: Sequence[str]) -> int:
     model = opens()
     files = find_images(asked.images, listed=sys.stdin)
     settings: dict[str, Any] = {"batch": asked.batch, "top": asked.top, "resize": not asked.no_resize}
-    failed = 0
+    failed = named = 0
     with _output(asked.out) as out, FileProgress(shown=not out.isatty()) as progress, ExitStack() as stack:
         writer = _writer(asked, out, model)
         results: Iterator[Classified | NotRead] = classify_files(model, files, **settings)
@@ -84,12 +84,15 @@ def run(words: Sequence[str]) -> int:
             # Results go to what was standard output before; what Ray has to say is none.
             stack.enter_context(redirect_stdout(sys.stderr))
         for result in results:
+            named += 1
             if isinstance(result, Classified):
                 writer.write(result)
             else:
                 failed += 1
                 progress.complain(result.reason)
             progress.step()
+    if not named:
+        raise WorkError("no image was named on standard input; write one path a line")
     return 1 if failed else 0
 
 

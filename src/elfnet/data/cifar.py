@@ -13,7 +13,7 @@ from elfnet.data.cifar_releases import CIFAR10, CIFAR100, OFFICIAL_MD5, OFFICIAL
 from elfnet.data.download import download
 from elfnet.data.places import data_places
 from elfnet.data.source import SOURCES, LabelledImages, Source, SourceRequest
-from elfnet.errors import WorkError
+from elfnet.errors import RequestError, WorkError
 
 
 @SOURCES.register("cifar10")
@@ -37,7 +37,7 @@ def load_cifar(
 ) -> Source[LabelledImages]:
     """Read a release from the first place that has it: `directory`, `$ELFNET_DATA`, the cache; else download it.
 
-    A place may hold the unpacked directory or the archive, binary or python version, or be the unpacked directory.
+    A place may hold the unpacked directory or the archive, binary or python version, or be either of them.
 
     Args:
         md5: Expected sums by archive name and by `directory/file`.
@@ -48,9 +48,14 @@ def load_cifar(
             for unpacked in (place / layout.directory, place):
                 if unpacked.name == layout.directory and unpacked.is_dir():
                     return _source(release, layout, _read_directory(unpacked, layout, md5))
-            if (place / layout.archive).is_file():
-                return _source(release, layout, _read_archive(place / layout.archive, layout, md5))
+            archive = place if place.name == layout.archive else place / layout.archive
+            if archive.is_file():
+                return _source(release, layout, _read_archive(archive, layout, md5))
     layout = release.layouts[0]
+    if places[0].is_file():
+        raise RequestError(
+            f"{places[0]} is a file, and not {layout.archive}; name that archive, or the directory that holds it"
+        )
     archive = download(f"{base_url}/{layout.archive}", places[0] / layout.archive, md5=md5[layout.archive])
     return _source(release, layout, _read_archive(archive, layout, md5))
 

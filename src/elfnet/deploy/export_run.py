@@ -110,7 +110,12 @@ def export_run(
         path.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".elfnet-", dir=path.parent) as staging:
             finished = Path(staging) / "bundle"
-            write_bundle(finished, {**files, MANIFEST: manifest_text(manifest)}, as_directory=True)
+            try:
+                write_bundle(finished, {**files, MANIFEST: manifest_text(manifest)}, as_directory=True)
+            except WorkError as error:
+                # Its own line names a hidden folder that is gone by now.
+                why = getattr(error.__cause__, "strerror", None) or error
+                raise WorkError(f"cannot write {path}: {why}; what was there is intact") from error
             measured = measured.model_copy(update={"peak_memory": measure_memory(finished)})
         manifest = _manifest(run, parts, files, measured, others)
     files[MANIFEST] = manifest_text(manifest)

@@ -21,6 +21,9 @@ def check_directory(run: RunDirectory, recipe: Recipe, *, resume: bool, overwrit
         raise RequestError(f"{run.root} holds a run already; give --resume, --overwrite, or another --out")
     if run.exists():
         _require_same_recipe(run, recipe)
+        # The log is written before the checkpoint, so its second epoch tells that there was one.
+        if not run.checkpoint("last").is_file() and len(run.log()) > 1:
+            raise WorkError(f"{run.checkpoint('last')} is missing; put it back, or start over with --overwrite")
     elif resume and not run.root.exists():
         raise RequestError(f"there is no run in {run.root} to resume; leave --resume out to start one")
     elif run.root.exists() and (not run.root.is_dir() or any(run.root.iterdir())):

@@ -12,7 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from elfnet.checkpoint.format import Checkpoint, load_checkpoint
 from elfnet.checkpoint.run_directory import RunDirectory
@@ -20,7 +22,8 @@ from elfnet.data.batches import Normalisation
 from elfnet.data.batches_from_recipe import normalisation_of
 from elfnet.data.from_recipe import load_splits
 from elfnet.data.splits import Splits
-from elfnet.errors import WorkError
+from elfnet.errors import RequestError, WorkError
+from elfnet.exits.threshold import parse_threshold
 from elfnet.methods.refit.start import start_from_run
 from elfnet.models.cost import count_cost
 from elfnet.models.from_recipe import load_initial_weights
@@ -165,6 +168,7 @@ def _train(
         recipe, splits, normalisation, network, machine, saved, observer, processes
     )
     loggers = open_loggers(run, recipe, state.epochs_done) if processes.first else []
+    epochs_kept = state.epochs_done
     try:
         while state.epochs_done < recipe.train.epochs:
             began = time.perf_counter()
@@ -188,13 +192,12 @@ def _train(
             state.seconds += seconds
             if processes.first:
                 keep(run, signature, network, optimiser, state, score)
+            epochs_kept = state.epochs_done
             observer.epoch(record)
             if processes.any(stop_after is not None and stop_after(state.epochs_done)):
                 break
     except WorkError as error:
-        kept = (
-            f"the checkpoint after {state.epochs_done} epochs is intact" if state.epochs_done else "no epoch was done"
-        )
+        kept = f"the checkpoint after {epochs_kept} epochs is intact" if epochs_kept else "there is no checkpoint yet"
         raise type(error)(f"{error} ({kept}: {run.root})") from error
     finally:
         batches.close()
@@ -206,8 +209,20 @@ def _data(recipe: Recipe) -> tuple[Splits, Normalisation]:
     splits = load_splits(recipe.data)
     # What may be refused is tried before anything is written.
     rule_of(recipe, len(splits.class_names)), schedule_of(recipe)
+    for threshold in recipe.exits.search:
+        parse_threshold(threshold, classes=len(splits.class_names))
+    _refuse_one_class(splits.calibration.labels_N)
     loss_of(recipe.criterion, splits.class_counts_C.tolist())
     return splits, normalisation_of(recipe.data, splits)
+
+
+def _refuse_one_class(labels_N: NDArray[np.int64]) -> None:
+    """Of the calibration split: what is chosen on a single class is chosen on nothing."""
+    if len(np.unique(labels_N)) < 2:
+        raise RequestError(
+            f"all {len(labels_N)} examples of the calibration split are of one class; "
+            "name or hold out one that has several (data.calibration, data.calibration_per_class)"
+        )
 
 
 def _opened(

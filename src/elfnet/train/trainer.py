@@ -107,7 +107,7 @@ class Trainer:
             self._on_step(step + 1, steps)
         # The last step may have ruined the weights without a loss to show for it yet.
         if not all(bool(p.isfinite().all()) for p in self._network.parameters()):
-            raise DivergedError(f"the weights are not finite after the last step of epoch {epoch}; {WAY_OUT}")
+            raise DivergedError(f"the weights are not finite after the last step of epoch {epoch + 1}; {WAY_OUT}")
         return {"epoch": epoch, "learning_rate": rate, "weights": weighting, **statistics.record()}
 
     def _step(self, batch: MixedBatch, weights_C: Tensor, rate: float, statistics: EpochStatistics) -> None:
@@ -144,7 +144,7 @@ class Trainer:
         if found is not None:
             step, k = found
             raise DivergedError(
-                f"the loss at exit {k + 1} is not finite in step {step + 1} of epoch {epoch}; {WAY_OUT}"
+                f"the loss at exit {k + 1} is not finite in step {step + 1} of epoch {epoch + 1}; {WAY_OUT}"
             )
 
 
