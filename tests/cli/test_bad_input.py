@@ -231,3 +231,20 @@ def test_interrupted_run_says_how_to_go_on(tiny_recipe: Path, tmp_path: Path) ->
     assert process.returncode == 130
     assert "--resume" in rest.splitlines()[-1]
     assert "Traceback" not in rest
+
+
+@pytest.mark.parametrize(
+    ("verb", "expected"),
+    [
+        ("report", "elfnet: interrupted\n"),
+        ("sweep", "elfnet: interrupted; what was finished is kept, and the same command goes on\n"),
+    ],
+)
+def test_an_interruption_promises_only_what_the_verb_does(
+    elfnet: Call, monkeypatch: pytest.MonkeyPatch, verb: str, expected: str
+) -> None:
+    def interrupted(_words: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"elfnet.cli.{verb}.run", interrupted)
+    assert elfnet(verb) == (130, "", expected)

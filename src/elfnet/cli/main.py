@@ -33,6 +33,13 @@ VERBS = {
 # Packages of the extra `train`: what is missing when the base package alone is installed.
 TRAIN_EXTRA = {"torch", "lightning_fabric", "sklearn", "matplotlib", "onnx", "onnxscript"}
 
+# What to say of an interruption: the verbs whose work can be gone on with.
+GOES_ON = {
+    "train": "; what was finished is kept, and 'elfnet train --resume' goes on with the run",
+    "sweep": "; what was finished is kept, and the same command goes on",
+    "reproduce": "; what was finished is kept, and the same command goes on",
+}
+
 USAGE = """usage: elfnet VERB [options]
 
 Early-exit networks for long-tailed classification.
@@ -66,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return _fail(f"this verb needs {error.name}: pip install 'elfnet[train]'", 1)
     except KeyboardInterrupt:
-        return _fail("interrupted; what was finished is kept, and 'elfnet train --resume' goes on with a run", 130)
+        return _fail(f"interrupted{GOES_ON.get(words[0] if words else '', '')}", 130)
     except BrokenPipeError:
         # Whoever read our output has enough of it; nothing more can be said there.
         _give_up_on_output()
