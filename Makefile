@@ -46,14 +46,19 @@ check: $(READY)  ## lint and types
 docs: $(READY)  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict
 
-# A calibrated run of ResNet-32 on CIFAR-10-LT, for the benchmarks of inference and of the service: make bench RUN=...
+# Calibrated runs on CIFAR-10-LT: RUN of ResNet-32 with exits, for the benchmarks of inference, report and service, and
+# PLAIN of smaller networks without, to compare it with: make bench RUN=... PLAIN="... ..."
 RUN ?=
-NEED_RUN := benchmarks/bench_inference.py benchmarks/bench_int8.py benchmarks/bench_serve.py
+PLAIN ?=
+NEED_RUN := $(patsubst %,benchmarks/bench_%.py,inference int8 serve report)
+NEED_PLAIN := benchmarks/bench_smaller_networks.py
 
 bench: $(READY)  ## all benchmarks, one after the other; wants a quiet machine
-	for file in $(filter-out $(NEED_RUN),$(wildcard benchmarks/bench_*.py)); do $(BIN)/python $$file || exit 1; done
+	for file in $(filter-out $(NEED_RUN) $(NEED_PLAIN),$(wildcard benchmarks/bench_*.py)); do $(BIN)/python $$file || exit 1; done
 	if [ -z "$(RUN)" ]; then echo "left out without RUN=...: $(NEED_RUN)"; else \
 	  for file in $(NEED_RUN); do $(BIN)/python $$file $(RUN) || exit 1; done; fi
+	if [ -z "$(RUN)" ] || [ -z "$(PLAIN)" ]; then echo "left out without RUN=... PLAIN=...: $(NEED_PLAIN)"; else \
+	  $(BIN)/python $(NEED_PLAIN) $(RUN) $(PLAIN); fi
 
 clean:
 	rm -rf $(VENV) examples/javascript/node_modules site dist build .mypy_cache .ruff_cache .pytest_cache
