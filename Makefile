@@ -22,21 +22,14 @@ $(JAVASCRIPT): examples/javascript/package-lock.json
 demo: $(READY)  ## train ELF on the embedded data, evaluate, calibrate, write the report
 	$(BIN)/elfnet train --out runs/demo --overwrite
 
-# Three calls, each with fresh processes. In one call, the process that had run the engines (OpenVINO, ONNX Runtime and
-# compiled torch in one process) crashed minutes later, in a test that starts a process; why has not been found.
-EXPORTS := tests/deploy/test_export_run.py tests/deploy/test_export_variants.py
 TESTS := $(BIN)/python -m pytest -n 2 --dist worksteal
 
 test: $(READY) $(JAVASCRIPT)  ## the fast tests
-	$(TESTS) tests/integration $(EXPORTS)
-	$(TESTS) tests/deploy $(EXPORTS:%=--ignore=%)
-	$(TESTS) --ignore=tests/integration --ignore=tests/deploy
+	$(TESTS)
 
 test-all: $(READY) $(JAVASCRIPT)  ## also the slow tests, and those that need Ray
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,ray]"
-	$(TESTS) -m "" tests/integration $(EXPORTS)
-	$(TESTS) -m "" tests/deploy $(EXPORTS:%=--ignore=%)
-	$(TESTS) -m "" --ignore=tests/integration --ignore=tests/deploy
+	$(TESTS) -m ""
 
 check: $(READY)  ## lint and types
 	$(BIN)/ruff check .

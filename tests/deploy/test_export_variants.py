@@ -6,9 +6,10 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -211,21 +212,26 @@ def test_the_ratio_is_that_of_full_depth_within_rounds(monkeypatch: pytest.Monke
 
 
 @pytest.fixture(scope="module")
-def openvino() -> ModuleType:
-    """Imported before a test begins, since it leaves a thread behind."""
-    return cast(ModuleType, pytest.importorskip("openvino"))
+def openvino_backend() -> ModuleType:
+    """Imported before a test begins, since OpenVINO leaves a thread behind."""
+    pytest.importorskip("openvino")
+    return import_module("elfnet.deploy.openvino_backend")
 
 
 @pytest.fixture
-def processor_with(openvino: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def processor_with(openvino_backend: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """As if OpenVINO had found these abilities."""
+    core = openvino_backend.CORE
 
     def pretend(*abilities: str) -> None:
-        class Core(openvino.Core):  # type: ignore[misc,name-defined]
+        class Pretending:
             def get_property(self, device: str, name: str) -> Any:
-                return list(abilities) if name == "OPTIMIZATION_CAPABILITIES" else super().get_property(device, name)
+                return list(abilities) if name == "OPTIMIZATION_CAPABILITIES" else core.get_property(device, name)
 
-        monkeypatch.setattr(openvino, "Core", Core)
+            def __getattr__(self, name: str) -> Any:
+                return getattr(core, name)
+
+        monkeypatch.setattr(openvino_backend, "CORE", Pretending())
 
     return pretend
 

@@ -1,7 +1,10 @@
 """What is particular to OpenVINO: precision, plans for small batches, damaged graphs."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
-import openvino  # type: ignore[import-untyped]
 import pytest
 from numpy.typing import NDArray
 
@@ -28,7 +31,7 @@ def _hint(backend: OpenVinoBackend) -> str:
 
 def test_precision_is_told(exported_graphs: list[bytes]) -> None:
     assert _hint(OpenVinoBackend(exported_graphs)) == "f32"
-    if "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+    if "BF16" in openvino_backend.CORE.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
         assert _hint(OpenVinoBackend(exported_graphs, precision="bfloat16")) == "bf16"
     else:
         with pytest.raises(RequestError, match="this processor has no bfloat16"):
@@ -59,3 +62,37 @@ def test_results_are_not_overwritten_by_the_next_call(
     backend.run(0, backend.start(exported_images[3:6]))
     assert np.array_equal(features, before[0])
     assert np.array_equal(logits_BC, before[1])
+
+
+TWO_BACKENDS_AND_A_SIGNAL = """
+import gc, signal, sys
+from pathlib import Path
+import numpy as np
+from elfnet.deploy.openvino_backend import OpenVinoBackend
+
+shape = [int(word) for word in sys.argv[2:]]
+backends = [OpenVinoBackend([Path(sys.argv[1])]) for _ in range(2)]
+for backend in backends:
+    backend.run(0, backend.start(np.zeros((1, *shape), np.float32)))
+del backend
+while backends:
+    del backends[0]
+    gc.collect()
+signal.signal(signal.SIGUSR1, lambda *_: print("handled"))
+signal.raise_signal(signal.SIGUSR1)
+"""
+
+
+def test_signals_are_handled_after_backends_that_ended_in_the_order_they_began(
+    exported_graphs: list[bytes], exported_images: NDArray[np.float32], tmp_path: Path
+) -> None:
+    graph = tmp_path / "stage.onnx"
+    graph.write_bytes(exported_graphs[0])
+    shape = [str(size) for size in exported_images.shape[1:]]
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_BACKENDS_AND_A_SIGNAL, str(graph), *shape],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "handled\n"), done.stderr
