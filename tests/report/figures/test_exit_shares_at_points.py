@@ -1,6 +1,7 @@
 """A family of many points stays readable."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from elfnet.checkpoint.run_directory import RunDirectory
@@ -40,3 +41,25 @@ def test_of_sixty_points_the_chosen_ones_and_a_few_others(make_run: Callable[...
     assert f"{MOST_POINTS} of 61 points" in figure.caption
     panel = axes_of(figure.draw())[0]
     assert len(panel.get_yticklabels()) == MOST_POINTS
+
+
+def test_points_one_would_use_come_before_those_to_compare_with(make_run: Callable[..., RunDirectory]) -> None:
+    record = read_run(make_run(search=[f"{0.3 + s / 100:.2f}" for s in range(60)]))
+    # As if every third had been found for a budget.
+    points = tuple(
+        replace(point, rule="budget") if point.name.startswith("s=") and number % 3 == 0 else point
+        for number, point in enumerate(record.family.points)
+    )
+    record = replace(record, family=replace(record.family, points=points))
+    rules = {name: record.family.point(name).rule for name in readable_points(record)}
+    chosen = {point.same_as for point in record.family.points}
+    assert len(rules) == MOST_POINTS
+    assert all(rule in ("budget", "full depth") or name in chosen for name, rule in rules.items())
+
+
+def test_a_group_without_examples_has_no_panel(elf_run: RunDirectory) -> None:
+    record = read_run(elf_run)
+    shown = exit_shares_at_points(record)
+    assert isinstance(shown, RunFigure)
+    groups = [group for group, size in record.at("full").n_by_group.items() if size]
+    assert [axes.get_title(loc="left") for axes in axes_of(shown.draw()) if axes.get_visible()] == ["all", *groups]

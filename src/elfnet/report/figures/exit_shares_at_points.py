@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PANELS_A_ROW = 2
+BASELINES = ("line search", "geometric")
 MOST_POINTS = 14
 """More bars than this would not be read; then the chosen points stay, and others at equal steps of cost."""
 
@@ -26,13 +27,14 @@ def exit_shares_at_points(record: RunRecord) -> FigureOrReason:
     if record.plain:
         return NoFigure(name, f"{record.name} is a plain network: everybody leaves at its one exit")
     points = readable_points(record)
-    shares = {
+    shares: dict[str, list[Sequence[float] | None]] = {
         group: [
             record.at(point).exit_share if group == "all" else record.at(point).exit_share_by_group[group]
             for point in points
         ]
         for group in ("all", *GROUP_NAMES)
     }
+    shares = {group: rows for group, rows in shares.items() if any(row is not None for row in rows)}
     number = len(_own_points(record))
     some = "" if len(points) == number else f" {len(points)} of {number} points."
     return RunFigure(
@@ -52,12 +54,18 @@ def readable_points(record: RunRecord) -> dict[str, str]:
             chosen.setdefault(point.same_as, []).append(point.name)
     own = sorted(_own_points(record), key=lambda name: record.at(name).mean_cost)
     kept = {name for name in own if name in chosen or name == "full"}
-    others = [name for name in own if name not in kept]
+    others = [name for name in own if name not in kept and name in _worth_showing(record)]
     room = MOST_POINTS - len(kept)
     if len(others) > room:
         others = [others[step] for step in np.linspace(0, len(others) - 1, max(room, 0)).round().astype(np.int64)]
     kept.update(others)
     return {name: ", ".join([name, *chosen.get(name, [])]) for name in own if name in kept}
+
+
+def _worth_showing(record: RunRecord) -> set[str]:
+    """Points of the rules that are there to be compared with give way to those one would use."""
+    used = {point.name for point in record.family.points if point.rule not in BASELINES}
+    return used if used > {"full"} else set(record.family.names())
 
 
 def _own_points(record: RunRecord) -> list[str]:
@@ -107,7 +115,8 @@ def draw_exit_shares_at_points(
     panels[0].set_yticks(range(len(points)), [literal(point, 28) for point in points])
     panels[0].set_ylim(len(points) - 0.45, -0.55)
     panels[0].set_xlim(0, 100)
-    for axes in panels[-PANELS_A_ROW:]:
+    for axes in panels[max(0, len(shares) - PANELS_A_ROW) : len(shares)]:  # the lowest of each column
+        axes.tick_params(labelbottom=True)
         axes.set_xlabel("leaving (%)")
     figure.legend(handles=list(handles.values()), loc="outside upper center", ncols=min(5, len(handles)))
     return figure

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from elfnet.evaluate.calibration_error import BINS, calibration_error
 from elfnet.evaluate.replay import derive_for
+from elfnet.exits.policy import Reading
 from elfnet.report.figures.style import MUTED, in_house_style, look, new_figure
 from elfnet.report.run_figure import FigureOrReason, NoFigure, RunFigure
 from elfnet.report.run_record import RunRecord
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PANELS_A_ROW = 2
+MOST_LINES = 2
 FEWEST = 10
 """A share of fewer examples than this says nothing; such bins are not drawn."""
 LARGEST_MARK = 110.0
@@ -47,15 +49,15 @@ def reliability_by_exit(record: RunRecord) -> FigureOrReason:
     if record.table is None:
         return NoFigure(name, record.no_table)
     exits: dict[str, list[Reliability]] = {}
-    # Points may differ in what logits are multiplied by before the softmax; each choice is a line of its own.
-    seen = set()
-    for point in ("full",) if record.plain else ("full", "economic"):
-        policy = record.family.point(point).policy
-        if policy.reading in seen:
+    # Points may differ in what logits are multiplied by before the softmax: as trained, and as calibrated. Each such
+    # reading is a line of its own, under the name of its first point.
+    seen: set[Reading] = set()
+    for point in record.family.points:
+        if point.policy.reading in seen or len(seen) == MOST_LINES:
             continue
-        seen.add(policy.reading)
-        derived = derive_for(record.table, policy)
-        exits[point] = [
+        seen.add(point.policy.reading)
+        derived = derive_for(record.table, point.policy)
+        exits[point.name] = [
             reliability(derived.confidence_NE[:, k], derived.correct_NE[:, k]) for k in range(derived.table.exits)
         ]
     lines = "" if len(exits) == 1 else " Two lines: the points differ in the scale of the confidence."
