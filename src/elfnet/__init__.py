@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from elfnet.calibrate.risk.control import control_risk, control_risks
     from elfnet.calibrate.run_family import calibrate_run, measure_run
     from elfnet.checkpoint.run_directory import RunDirectory, open_run
+    from elfnet.deploy.controller.battery import BatteryController
+    from elfnet.deploy.controller.controlled_engine import ControlledEngine
+    from elfnet.deploy.controller.cost import CostController
+    from elfnet.deploy.controller.latency import LatencyController
     from elfnet.deploy.export_run import export_run
     from elfnet.deploy.load import load
     from elfnet.deploy.model import Model, Prediction
@@ -37,9 +41,13 @@ if TYPE_CHECKING:
     from elfnet.train.session import train_recipe
 
 _HOME = {
+    "BatteryController": "elfnet.deploy.controller.battery",
+    "ControlledEngine": "elfnet.deploy.controller.controlled_engine",
+    "CostController": "elfnet.deploy.controller.cost",
     "ExitTable": "elfnet.evaluate.exit_table",
     "Family": "elfnet.calibrate.family",
     "FamilyRequest": "elfnet.calibrate.family_request",
+    "LatencyController": "elfnet.deploy.controller.latency",
     "Model": "elfnet.deploy.model",
     "Prediction": "elfnet.deploy.model",
     "Recipe": "elfnet.recipe.schema",
@@ -72,9 +80,13 @@ _HOME = {
 }
 
 __all__ = [
+    "BatteryController",
+    "ControlledEngine",
+    "CostController",
     "ExitTable",
     "Family",
     "FamilyRequest",
+    "LatencyController",
     "Model",
     "Prediction",
     "Recipe",

@@ -11,6 +11,7 @@ from PIL import Image
 from elfnet.calibrate.family import Family
 from elfnet.calibrate.measured_cost import MeasuredCost
 from elfnet.checkpoint.run_directory import open_run
+from elfnet.cli.bench import _grouped
 from elfnet.evaluate.replay import replay
 from elfnet.evaluate.run_table import evaluate_run
 
@@ -77,6 +78,11 @@ def test_tables_for_people(elfnet: Call, finished: Path, photos: Path) -> None:
     assert "full: exit 3 is not used" in out
 
 
+def test_a_reason_that_holds_for_several_points_stands_there_once() -> None:
+    uses = {"full": ["no", "nor this"], "accurate": ["no"], "economic": ["pays"]}
+    assert _grouped(uses) == {"no": ["full", "accurate"], "nor this": ["full"], "pays": ["economic"]}
+
+
 @pytest.mark.parametrize(
     ("words", "code", "expected"),
     [
@@ -89,6 +95,7 @@ def test_tables_for_people(elfnet: Call, finished: Path, photos: Path) -> None:
         (["--backend", "abacus"], 2, "unknown backend 'abacus'"),
         (["--threads", "0"], 2, "threads=0 must be at least 1"),
         (["--images", "nowhere.png"], 1, "there is no image nowhere.png"),
+        (["--variant", "int8"], 2, "--variant is of a bundle, and"),
     ],
 )
 def test_wrong_requests(elfnet: Call, finished: Path, words: list[str], code: int, expected: str) -> None:

@@ -37,6 +37,7 @@ def parser() -> Parser:
     parser.add_argument("--batch", default="1,8,32", help="images at a time (default: 1,8,32)")
     parser.add_argument("--points", help="operating points (default: full and budgets from 0.5 to 1)")
     parser.add_argument("--backend", default="onnxruntime", help="what computes the stages (default: onnxruntime)")
+    parser.add_argument("--variant", metavar="NAME", help="of a bundle: float32 (default), int8 or bfloat16")
     parser.add_argument("--threads", type=int, default=None, help="of the backend (default: its own choice)")
     parser.add_argument("--rounds", type=int, default=5, help="how often each batch is measured (default: 5)")
     parser.add_argument("--costs", type=Path, metavar="FILE", help="write the times of stages and heads, largest batch")
@@ -85,12 +86,20 @@ def run(words: Sequence[str]) -> int:
     screen = console()
     screen.print(_stages_table(cost.to_dict()))
     screen.print(_points_table([entry.to_dict() for entry in times]))
-    for name in names:
-        for why in uses[name]:
-            screen.print(f"{name}: {why}", markup=False)
+    for why, sharing in _grouped(uses).items():
+        screen.print(f"{', '.join(sharing)}: {why}", markup=False)
     if asked.costs:
         screen.print(f"wrote {asked.costs}", markup=False)
     return 0
+
+
+def _grouped(uses: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Each reason once, with the points that it holds for."""
+    sharing: dict[str, list[str]] = {}
+    for name, reasons in uses.items():
+        for why in reasons:
+            sharing.setdefault(why, []).append(name)
+    return sharing
 
 
 def _sizes(text: str) -> list[int]:
@@ -118,6 +127,8 @@ def _open(asked: argparse.Namespace) -> "tuple[Model, Images]":
         from elfnet.deploy.run_images import split_images
         from elfnet.deploy.run_model import model_of_run
 
+        if asked.variant is not None:
+            raise RequestError(f"--variant is of a bundle, and {asked.model} is a run; export it with --int8 first")
         run = open_run(asked.model)
         model = model_of_run(run, backend=asked.backend, threads=asked.threads)
         return model, split_images(run, "test") if asked.images is None else _read(model, asked.images)
@@ -125,7 +136,7 @@ def _open(asked: argparse.Namespace) -> "tuple[Model, Images]":
         raise RequestError("a bundle has no images of its own; name some with --images")
     from elfnet.deploy.load import load
 
-    model = load(asked.model, backend=asked.backend, threads=asked.threads)
+    model = load(asked.model, backend=asked.backend, variant=asked.variant or "float32", threads=asked.threads)
     return model, _read(model, asked.images)
 
 

@@ -40,7 +40,7 @@ def parser() -> Parser:
     limits.add_argument("--max-pixels", type=int, metavar="N", help="of one image (default: 24000000)")
     limits.add_argument("--max-body-bytes", type=int, metavar="N", help="of one request (default: 16000000)")
     limits.add_argument("--max-held-bytes", type=int, metavar="N", help="of all requests (default: 128000000)")
-    limits.add_argument("--read-seconds", type=float, metavar="S", help="to send a request in (default: 20)")
+    limits.add_argument("--read-seconds", type=float, metavar="S", help="for a header, then for a body (default: 20)")
     parser.add_argument("--access-log", action="store_true", help="a line for every request, on standard error")
     return parser
 
