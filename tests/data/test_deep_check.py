@@ -53,7 +53,7 @@ def test_only_unreadable_files(image_folder: Callable[..., Path]) -> None:
 
 
 def test_long_lists_are_cut_in_words_only(image_folder: Callable[..., Path]) -> None:
-    root = image_folder({"a": 15})
+    root = image_folder({"a": 10, "b": 5})
     for file in root.rglob("*.png"):
         file.write_text(file.name)
     found = checked(root)

@@ -2,15 +2,19 @@
 
 import io
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
+from elfnet.data.deep_check import check_files
 from elfnet.data.describe_listing import describe_listing, listings_at, render_listing
 from elfnet.data.groups import FrequencyGroups
+from elfnet.data.read_image import Limits
 from elfnet.data.source import SourceRequest
-from elfnet.errors import WorkError
+from elfnet.errors import RequestError, WorkError
 
 GROUPS = FrequencyGroups(many_above=4, few_below=3)
 
@@ -38,6 +42,30 @@ def test_a_list_whose_files_are_not_there(tmp_path: Path) -> None:
     (tmp_path / "val.txt").write_text("y.jpg 2\n")
     with pytest.raises(WorkError, match="has label 2"):
         listings_at(tmp_path / "train.txt", request)
+
+
+def test_feature_arrays(tmp_path: Path) -> None:
+    illness = np.array(["flu", "flu", "cold", "flu", "flu", "cold"])
+    np.savez(tmp_path / "train.npz", X=np.arange(12.0).reshape(6, 2), y=illness, who=np.array([1, 1, 2, 3, 3, 3]))
+    np.savez(tmp_path / "test.npz", X=np.zeros((1, 2)), y=np.array(["flu"]), who=np.array([9]))
+    request = SourceRequest(test=tmp_path / "test.npz", group_column="who")
+    listings = listings_at(tmp_path / "train.npz", request)
+    facts = describe_listing(listings, GROUPS)
+    assert facts["source"] == str(tmp_path / "train.npz")
+    assert facts["examples"] == {"train": 6, "test": 1}
+    assert [(row["name"], row["train"]) for row in facts["per_class"]] == [("cold", 2), ("flu", 4)]
+    assert facts["group_column"]["train"] == {"groups": 3, "largest": 3}
+    with pytest.raises(RequestError, match=r"--deep reads image files, and .*train\.npz has none; leave it out"):
+        check_files(listings, Limits(), threads=1)
+
+
+def test_a_folder_has_no_group_column(image_folder: Callable[..., Path], tmp_path: Path) -> None:
+    request = SourceRequest(group_column="who")
+    with pytest.raises(RequestError, match=r"data\.group_column=who: .*images has no columns; use a table"):
+        listings_at(image_folder({"a": 2, "b": 2}), request)
+    (tmp_path / "t.csv").write_text("path,label,who\nx,a,p1\ny,b,p2\n")
+    with pytest.raises(RequestError, match=r"data\.group_column=who: .*images has no columns"):
+        listings_at(tmp_path / "t.csv", replace(request, test=tmp_path / "images"))
 
 
 def test_groups_of_a_table(tmp_path: Path) -> None:

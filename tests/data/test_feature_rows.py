@@ -56,8 +56,9 @@ def test_splits_and_groups(tmp_path: Path) -> None:
         ({"X": np.array([[1.0], [np.nan]]), "y": np.array([0, 1])}, WorkError, "row 1 of .* not finite"),
         ({"X": np.array([[1], [None]], object), "y": np.array([0, 1])}, WorkError, "must be an .npz file of plain"),
         ({"X": numbered(0), "y": np.zeros(0, int)}, WorkError, "has no row"),
+        ({"X": numbered(2), "y": np.array([7, 7])}, WorkError, r"train\.npz has one class only \('7'\)"),
     ],
-    ids=["no y", "lengths", "flat", "float labels", "nan", "objects", "empty"],
+    ids=["no y", "lengths", "flat", "float labels", "nan", "objects", "empty", "one class"],
 )
 def test_what_does_not_fit_is_named(
     tmp_path: Path, arrays: dict[str, Any], kind: type[Exception], expected: str
@@ -83,6 +84,28 @@ def test_other_mistakes(tmp_path: Path) -> None:
     other = saved(tmp_path, "other.npz", X=numbered(2), y=np.array([0, 5]))
     with pytest.raises(WorkError, match=r"row 1 of .*other\.npz has class '5'"):
         features(SourceRequest(train=train, test=other))
+
+
+@pytest.mark.parametrize("damage", ["one array", "bits", "method", "encrypted"])
+def test_an_archive_that_cannot_be_unpacked_is_named(tmp_path: Path, damage: str) -> None:
+    file = tmp_path / "train.npz"
+    np.savez_compressed(file, X=numbered(400), y=np.arange(400) % 2)
+    content = bytearray(file.read_bytes())
+    entry, directory = content.find(b"PK\3\4"), content.find(b"PK\1\2")
+    if damage == "one array":
+        np.save(tmp_path / "train.npy", numbered(4))
+        content = bytearray((tmp_path / "train.npy").read_bytes())
+    elif damage == "bits":
+        start = entry + 30 + content[entry + 26] + content[entry + 28]  # behind the header, the name and what is extra
+        content[start] = 0xFF
+    elif damage == "method":
+        content[entry + 8] = content[directory + 10] = 99
+    else:
+        content[entry + 6] |= 1
+        content[directory + 8] |= 1
+    file.write_bytes(content)
+    with pytest.raises(WorkError, match=r"cannot read .*train\.npz: .*; it must be an \.npz file of plain arrays"):
+        features(SourceRequest(train=file))
 
 
 def test_parquet_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

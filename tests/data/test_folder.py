@@ -79,9 +79,47 @@ def test_the_validation_folder_named_as_test_data_is_not_calibration_too(image_f
 
 
 def test_a_class_that_is_not_trained_on_is_named(image_folder: Write) -> None:
-    root, other = image_folder({"a": 3}), image_folder({"z": 1}, below="other")
+    root, other = image_folder({"a": 3, "b": 3}), image_folder({"z": 1}, below="other")
     with pytest.raises(WorkError, match=r"other has class 'z', which .*images does not have"):
         folder(SourceRequest(root=root, test=other))
+
+
+@pytest.mark.parametrize(
+    ("link", "target"),
+    [("a/loop", "../a"), ("a/loop", ".."), ("a/loop", "../.."), ("a/inner/loop", "../../a"), ("loop", ".")],
+)
+def test_a_link_to_a_folder_above_is_named(image_folder: Write, link: str, target: str) -> None:
+    root = image_folder({"a": 2, "a/inner": 1, "b": 2})
+    (root / link).symlink_to(target)
+    with pytest.raises(WorkError, match=rf"images/{link} is a link to a folder above it; remove it$"):
+        list_folder(root)
+
+
+def test_two_folders_with_links_to_each_other(image_folder: Write) -> None:
+    root = image_folder({"a": 2, "b": 2})
+    (root / "a" / "x").symlink_to("../b")
+    assert len(list_folder(root).paths) == 6, "a link to elsewhere is followed"
+    (root / "b" / "y").symlink_to("../a")
+    with pytest.raises(WorkError, match=r"images/a/x/y is a link to a folder above it"):
+        list_folder(root)
+
+
+@pytest.mark.parametrize("place", ["a/self.png", "self"])
+def test_a_link_to_itself_is_named(image_folder: Write, place: str) -> None:
+    root = image_folder({"a": 2, "b": 2})
+    (root / place).symlink_to(Path(place).name)
+    with pytest.raises(WorkError, match=rf"cannot list .*images/{place}: Too many levels of symbolic links; "):
+        list_folder(root)
+
+
+def test_one_class_only(image_folder: Write) -> None:
+    with pytest.raises(WorkError, match=r"images has one class only \('a'\); a classifier needs two"):
+        folder(SourceRequest(root=image_folder({"a": 3})))
+
+
+def test_a_folder_has_no_group_column(image_folder: Write) -> None:
+    with pytest.raises(RequestError, match=r"data\.group_column=who: .*images has no columns; use a table"):
+        folder(SourceRequest(root=image_folder({"a": 1, "b": 1}), group_column="who"))
 
 
 def test_two_validation_folders_are_refused(image_folder: Write) -> None:

@@ -97,6 +97,27 @@ def test_validation_is_calibration(found: dict[str, Any]) -> None:
     assert source.calibration.labels_N.tolist() == [0, 1, 1]
 
 
+def test_groups_stay_together(found: dict[str, Any]) -> None:
+    def grouped(part: Rows, names: list[Any]) -> Rows:
+        return Rows({**part.features, "who": None}, {**part._columns, "who": names})
+
+    found["train"] = grouped(found["train"], [f"patient {row // 4}" for row in range(20)])
+    with pytest.raises(RequestError, match=r"pets test has no column 'who'; it has: picture.* data\.group_column"):
+        hub(SourceRequest(hub="pets", group_column="who"))
+    found["test"] = grouped(found["test"], ["one", "patient 3"])
+    with pytest.raises(WorkError, match="group 'patient 3' is in both train and test"):
+        hub(SourceRequest(hub="pets", group_column="who"))
+    found["test"] = grouped(found["test"], ["one", None])
+    with pytest.raises(WorkError, match="row 1 of pets test has no who"):
+        hub(SourceRequest(hub="pets", group_column="who"))
+    del found["test"]
+    splits = make_splits(hub(SourceRequest(hub="pets", group_column="who")), profile="none")
+    owners = [set((part.row_N // 4).tolist()) for part in (splits.train, splits.calibration, splits.test)]
+    assert sum(map(len, owners)) == len(set.union(*owners)) == 5
+    assert splits.train.groups_N is not None
+    assert splits.train.groups_N.tolist() == (splits.train.row_N // 4).tolist()
+
+
 def test_what_is_missing_is_named(found: dict[str, Any]) -> None:
     with pytest.raises(WorkError, match=r"cannot load 'dogs' from the hub \(no dogs\); check the name"):
         hub(SourceRequest(hub="dogs"))

@@ -9,7 +9,7 @@ import pytest
 from elfnet.data.inaturalist import read_annotations
 from elfnet.data.lists import lists
 from elfnet.data.source import SourceRequest
-from elfnet.errors import WorkError
+from elfnet.errors import RequestError, WorkError
 
 CONTENT: dict[str, Any] = {
     "info": {"year": 2018},
@@ -52,12 +52,22 @@ def test_names_that_do_not_tell_classes_apart_are_not_used(tmp_path: Path) -> No
         ({"images": None}, "is not an annotation file"),
         ({"annotations": [{"image_id": 3}]}, "category_id"),
         ({"annotations": [{"image_id": 3, "category_id": -4}]}, "has category_id -4"),
+        ({"annotations": [{"image_id": 3, "category_id": 10**30}]}, r"has category_id 10{30}; number .* from 0 on"),
+        ({"annotations": [{"image_id": 3, "category_id": 1.5}]}, r"has category_id 1\.5"),
+        ({"annotations": [{"image_id": 3, "category_id": None}]}, "has category_id None"),
+        ({"images": [{"id": 3, "file_name": "y"}, {"id": 7, "file_name": "x\0"}]}, r"annotation 1 .* NUL .*'x\\x00'"),
+        ({"images": [{"id": 3, "file_name": "y"}, {"id": 7, "file_name": "\ud800"}]}, "is not an annotation file"),
         ({"annotations": [{"image_id": 3, "category_id": 1}]}, "no example of label 0, but has label 1"),
     ],
 )
 def test_what_does_not_fit_is_named(tmp_path: Path, change: dict[str, Any], expected: str) -> None:
     with pytest.raises(WorkError, match=expected):
         lists(SourceRequest(train=written(tmp_path, {**CONTENT, **change})))
+
+
+def test_annotations_have_no_group_column(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"data\.group_column=who: .*train2018\.json has no columns"):
+        lists(SourceRequest(train=written(tmp_path, CONTENT), group_column="who"))
 
 
 def test_a_truncated_file_is_named(tmp_path: Path) -> None:

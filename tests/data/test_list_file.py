@@ -71,7 +71,42 @@ def test_splits_share_the_numbering_whatever_their_folders_are_called(tmp_path: 
 
 
 def test_a_list_is_also_looked_for_beside_the_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    written(tmp_path, "a.png 0\n", "beside.txt")
+    written(tmp_path, "a.png 0\nb.png 1\n", "beside.txt")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert len(lists(SourceRequest(train=Path("beside.txt"), root=tmp_path)).train) == 1
+    assert len(lists(SourceRequest(train=Path("beside.txt"), root=tmp_path)).train) == 2
+
+
+def test_what_is_no_text_is_not_read_as_lines(tmp_path: Path) -> None:
+    file = tmp_path / "image.png"
+    file.write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
+    expected = r"image\.png is not a text list \(line 3 has a NUL byte\); a list has lines of path and label$"
+    with pytest.raises(WorkError, match=expected):
+        read_list(file, tmp_path)
+
+
+def test_a_nul_byte_far_down_is_named_by_its_line(tmp_path: Path) -> None:
+    """No file can have such a name; the operating system's words for it have no line number."""
+    text = "".join(f"{number:08}.png {number % 2}\n" for number in range(30_000)) + "\nx\0.png 0\n"
+    with pytest.raises(WorkError, match=r"line 30002 of .*list\.txt has a NUL byte: 'x\\x00\.png 0'"):
+        read_list(written(tmp_path, text), tmp_path)
+
+
+def test_a_file_that_is_listed_twice_is_named_with_its_labels(tmp_path: Path) -> None:
+    with pytest.raises(WorkError, match=r"list\.txt lists x/a\.png twice, as '0' and as '1'; keep one of them"):
+        lists(SourceRequest(train=written(tmp_path, "x/a.png 0\nx/b.png 1\nx/a.png 1\n")))
+    with pytest.raises(WorkError, match=r"list\.txt lists b\.png twice, as '1'; keep"):
+        lists(SourceRequest(train=written(tmp_path, "a.png 0\nb.png 1\nc.png 1\nb.png 1\n")))
+    train = written(tmp_path, "a.png 0\nb.png 1\n")
+    with pytest.raises(WorkError, match=r"test\.txt lists c\.png twice"):
+        lists(SourceRequest(train=train, test=written(tmp_path, "c.png 1\nc.png 1\n", "test.txt")))
+
+
+def test_one_class_only(tmp_path: Path) -> None:
+    with pytest.raises(WorkError, match=r"list\.txt has one class only \('cats'\); a classifier needs two"):
+        lists(SourceRequest(train=written(tmp_path, "cats/a.png 0\ncats/b.png 0\n")))
+
+
+def test_a_list_has_no_group_column(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"data\.group_column=who: .*list\.txt has no columns; use a table"):
+        lists(SourceRequest(train=written(tmp_path, "a.png 0\nb.png 1\n"), group_column="who"))

@@ -99,7 +99,7 @@ def test_every_orientation_is_stood_upright(orientation: int) -> None:
     ("content", "expected"),
     [
         (b"", r"x\.png is empty"),
-        (b"hello", r"image x\.png is damaged or not an image"),
+        (b"hello", r"image x\.png is damaged or not an image$"),
         (encoded(Image.fromarray(gradient(60, 80)))[:-40], "damaged or not an image"),
         (smooth_jpeg(160, 120)[:-300], "damaged or not an image .*truncated"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "damaged or not an image"),

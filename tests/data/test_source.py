@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from elfnet.data.source import LabelledImages, Source
+from elfnet.data.build import load_source
+from elfnet.data.source import LabelledImages, Source, SourceRequest
 from elfnet.errors import RequestError, WorkError
 
 
@@ -46,6 +47,12 @@ def test_a_source_needs_classes_and_one_image_shape() -> None:
         RequestError, match=r"training images of shape \(2, 2, 1\) and test images of shape \(3, 3, 1\)"
     ):
         source(images([0]), images([0], side=3))
+
+
+@pytest.mark.parametrize("name", ["digits", "cifar10", "cifar100"])
+def test_published_images_have_no_group_column(name: str) -> None:
+    with pytest.raises(RequestError, match=rf"data\.group_column=who: {name} has no columns; use a table"):
+        load_source(name, request=SourceRequest(group_column="who"))
 
 
 def test_take_and_counts() -> None:

@@ -44,7 +44,11 @@ def test_whole_numbers_are_classes_by_value_and_may_have_gaps(tmp_path: Path) ->
     [
         ("file,label\na,0\n", RequestError, r"no column 'path'; it has: file, label; .* data\.path_column"),
         ("path,class\na,0\n", RequestError, r"no column 'label'; .* data\.label_column"),
-        ("", RequestError, "no column 'path'"),
+        ("", WorkError, r"table\.csv is empty; it needs a line of column names"),
+        ("\n\n", WorkError, r"table\.csv is empty"),
+        ("path,label\na,0\n\nb\0,1\n", WorkError, r"line 4 of .*table\.csv has a NUL byte in path: 'b\\x00'"),
+        ("path,label\na,cat\na,dog\n", WorkError, r"lists a twice, as 'cat' and as 'dog'"),
+        ("path,label\na,cat\n", WorkError, r"table\.csv has one class only \('cat'\)"),
         ("path,label\na,0\nb,\n", WorkError, r"line 3 of .*table\.csv has no label: 'b,'"),
         ("path,label\na,0\nb\n", WorkError, "line 3 .* has no label"),
         ("path,label\n", WorkError, "lists no example"),
@@ -107,6 +111,9 @@ def test_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         read_table(tmp_path / "t.parquet", tmp_path, **COLUMNS, group_column="patient")
     stand_in(monkeypatch, {"path": ["a", "b"], "label": [3, None]})
     with pytest.raises(WorkError, match=r"row 1 of .* has no label"):
+        read_table(tmp_path / "t.parquet", tmp_path, **COLUMNS)
+    stand_in(monkeypatch, {"path": ["a", "b\0c"], "label": [3, 1]})
+    with pytest.raises(WorkError, match=r"row 1 of .*t\.parquet has a NUL byte in path: 'b\\x00c'"):
         read_table(tmp_path / "t.parquet", tmp_path, **COLUMNS)
 
 

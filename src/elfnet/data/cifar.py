@@ -19,12 +19,14 @@ from elfnet.errors import RequestError, WorkError
 @SOURCES.register("cifar10")
 def cifar10(request: SourceRequest) -> Source[LabelledImages]:
     """50,000 training and 10,000 test images of ten classes, 32 x 32 x 3."""
+    request.refuse_group_column("cifar10")
     return load_cifar(CIFAR10, request.directory)
 
 
 @SOURCES.register("cifar100")
 def cifar100(request: SourceRequest) -> Source[LabelledImages]:
     """50,000 training and 10,000 test images of a hundred classes, 32 x 32 x 3, with the fine labels."""
+    request.refuse_group_column("cifar100")
     return load_cifar(CIFAR100, request.directory)
 
 

@@ -15,6 +15,7 @@ from elfnet.data.image_files import ImageFiles
 from elfnet.data.listing import Listing
 from elfnet.data.read_image import Limits, image_size
 from elfnet.data.unreadable import UnreadableImageError
+from elfnet.errors import RequestError
 
 SHOWN = 10
 
@@ -74,6 +75,9 @@ def _shown(entries: tuple[str, ...]) -> list[str]:
 
 def check_files(listings: Mapping[str, Listing], limits: Limits, *, threads: int) -> DeepCheck:
     """Read and decode every file once. Threads: decoding and hashing are C code that lets others run."""
+    for one in listings.values():
+        if len(one.paths) != len(one):
+            raise RequestError(f"--deep reads image files, and {one.origin} has none; leave it out")
     parts = {
         split: ImageFiles(root=one.root, paths=one.paths, labels_N=one.labels_N, image_size=1)
         for split, one in listings.items()

@@ -1,7 +1,8 @@
-"""What a folder, a list or a table says before any image is looked at: classes, counts, groups, ratio."""
+"""What a folder, list, table or feature arrays say before any image is looked at: classes, counts, groups, ratio."""
 
 # Shapes: C classes
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,28 +13,56 @@ from rich.text import Text
 from elfnet.data.count_chart import count_chart
 from elfnet.data.deep_check import DeepCheck
 from elfnet.data.describe import count_facts, count_lines
+from elfnet.data.feature_rows import features
 from elfnet.data.folder import list_folder, split_folders
 from elfnet.data.groups import GROUP_NAMES, FrequencyGroups
 from elfnet.data.listed_images import number_groups
 from elfnet.data.listing import Listing
 from elfnet.data.lists import read_listing
+from elfnet.data.path_table import PathTable
 from elfnet.data.source import SourceRequest
 
 Listings = dict[str, Listing]
 
 
 def listings_at(path: Path, request: SourceRequest) -> Listings:
-    """The listings of a folder of class folders, or of a list or table; other splits as the request names them."""
+    """The listings of a folder of class folders, of a list, table or .npz; other splits as the request names them."""
+    if path.suffix.lower() == ".npz":
+        return _features_at(path, request)
     found: Listings = {}
     if path.is_dir():
-        found = {split: list_folder(place) for split, place in split_folders(path).items() if place is not None}
+        found = {split: _listing(place, request) for split, place in split_folders(path).items() if place is not None}
     else:
-        found["train"] = read_listing(path, request)
+        found["train"] = _listing(path, request)
     for split, place in (("calibration", request.calibration), ("test", request.test)):
         if place is not None:
-            found[split] = list_folder(place) if place.is_dir() else read_listing(place, request)
+            found[split] = _listing(place, request)
     train = found["train"].to_train_on()
     return {split: one if split == "train" else one.with_labels_of(train) for split, one in found.items()}
+
+
+def _listing(place: Path, request: SourceRequest) -> Listing:
+    if not place.is_dir():
+        return read_listing(place, request)
+    request.refuse_group_column(str(place))
+    return list_folder(place)
+
+
+def _features_at(file: Path, request: SourceRequest) -> Listings:
+    source = features(replace(request, train=file))
+    parts = {"train": source.train, "calibration": source.calibration, "test": source.test}
+    return {
+        split: Listing(
+            origin=str(file),
+            root=file.parent,
+            paths=PathTable.of([]),
+            labels_N=rows.labels_N,
+            label_names=source.class_names,
+            groups=None if rows.groups_N is None else tuple(map(str, rows.groups_N.tolist())),
+        )
+        for split, rows in parts.items()
+        if rows is not None
+    }
 
 
 def describe_listing(listings: Listings, groups: FrequencyGroups, deep: DeepCheck | None = None) -> dict[str, Any]:

@@ -13,8 +13,10 @@ _LARGEST_VALUE = 16  # the data set counts inked pixels in 4 x 4 blocks
 
 
 @SOURCES.register("digits")
-def digits(request: SourceRequest | None = None) -> Source[LabelledImages]:  # noqa: ARG001 - it reads no file
+def digits(request: SourceRequest | None = None) -> Source[LabelledImages]:
     """1,797 images of ten digits, 32 x 32 x 1, without a test split of their own."""
+    if request is not None:
+        request.refuse_group_column("digits")
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:

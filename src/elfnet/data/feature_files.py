@@ -3,15 +3,17 @@
 # Shapes: N rows, F features
 
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from elfnet.data.parquet import column_names, missing_column, read_columns
-from elfnet.errors import RequestError, WorkError
+from elfnet.errors import ElfnetError, RequestError, WorkError
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +51,10 @@ def read_features(file: Path, *, label_column: str, group_column: str) -> Featur
 def _from_npz(file: Path, group_column: str) -> tuple[NDArray[np.float32], list[Any], list[Any] | None]:
     try:
         # Opened here: NumPy would leave a broken file open.
-        with file.open("rb") as content, np.load(content, allow_pickle=False) as arrays:
+        with file.open("rb") as content:
+            arrays = np.load(content, allow_pickle=False)
+            if not isinstance(arrays, NpzFile):
+                raise ValueError("it holds one array without a name")
             wanted = ["X", "y", *([group_column] if group_column else [])]
             for name in wanted:
                 if name not in arrays:
@@ -57,9 +62,10 @@ def _from_npz(file: Path, group_column: str) -> tuple[NDArray[np.float32], list[
                         f"{file} has no array {name!r}; it has: {', '.join(arrays)}; save it under {name}"
                     )
             found = [np.asarray(arrays[name]) for name in wanted]
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
-        if isinstance(error, RequestError):
-            raise
+    except ElfnetError:
+        raise
+    except (OSError, ValueError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        # RuntimeError: encrypted, or packed in a way that is not read (NotImplementedError).
         raise WorkError(f"cannot read {file}: {error}; it must be an .npz file of plain arrays") from error
     features, labels = found[0], found[1]
     if features.ndim != 2 or features.dtype.kind not in "fiub" or not features.shape[1]:

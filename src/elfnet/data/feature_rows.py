@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from elfnet.data.examples import Digest, Examples, Ints
 from elfnet.data.feature_files import FeatureArrays, read_features
 from elfnet.data.listed_images import number_groups
+from elfnet.data.listing import refuse_one_class
 from elfnet.data.source import SOURCES, Source, SourceRequest
 from elfnet.data.table_listing import in_order
 from elfnet.errors import RequestError, WorkError
@@ -54,6 +55,7 @@ def features(request: SourceRequest) -> Source[FeatureRows]:
     if not len(train.labels):
         raise WorkError(f"{train.origin} has no row; check it, or name another")
     names = in_order(set(train.labels))
+    refuse_one_class(names, train.origin)
     groups = number_groups({split: arrays.groups for split, arrays in read.items()})
     parts = {split: _rows(arrays, train, names, groups[split]) for split, arrays in read.items()}
     return Source(

@@ -14,6 +14,7 @@ from elfnet.data.source import SOURCES, Source, SourceRequest
 from elfnet.errors import RequestError, WorkError
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+Identity = tuple[int, int]
 TRAIN, CALIBRATION, TEST = ("train",), ("calibration", "val", "valid", "validation"), ("test",)
 
 
@@ -22,6 +23,7 @@ def folder(request: SourceRequest) -> Source[ImageFiles]:
     """Images of your own: a folder of class folders, with or without train, val and test above them (data.root)."""
     if request.root is None:
         raise RequestError("source=folder needs data.root: the folder that holds the class folders")
+    request.refuse_group_column(str(request.root))
     places = split_folders(request.root)
     train, test = request.train or places["train"], request.test or places["test"]
     calibration = request.calibration or places["calibration"]
@@ -68,9 +70,11 @@ def list_folder(root: Path) -> Listing:
         raise WorkError(f"{root} has no class folder; put the images of each class into a folder of its own")
     paths: list[str] = []
     counts = []
+    real = root.resolve()
+    above = frozenset(_identity(place) for place in (real, *real.parents))
     for name in classes:
         before = len(paths)
-        paths += _images_below(os.fspath(root), name)
+        paths += _images_below(os.fspath(root), name, above)
         counts.append(len(paths) - before)
         if counts[-1] == 0:
             raise WorkError(
@@ -88,23 +92,31 @@ def list_folder(root: Path) -> Listing:
 def _folders(root: Path) -> list[str]:
     try:
         with os.scandir(root) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+            return sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())
     except OSError as error:
-        raise WorkError(f"cannot list {root}: {error.strerror or error}; check data.root") from error
+        raise WorkError(f"cannot list {error.filename}: {error.strerror}; check data.root") from error
 
 
-def _images_below(root: str, inner: str) -> Iterator[str]:
-    """Paths relative to the root, folder by folder."""
+def _images_below(root: str, inner: str, above: frozenset[Identity]) -> Iterator[str]:
+    """Paths relative to the root, folder by folder. A link to one of the folders `above` would never end."""
+    folder = f"{root}/{inner}"
     try:
-        with os.scandir(f"{root}/{inner}") as found:
-            entries = sorted(found, key=lambda entry: entry.name)
+        here = _identity(folder)
+        with os.scandir(folder) as found:
+            entries = sorted((entry.name, entry.is_dir()) for entry in found if not entry.name.startswith("."))
     except OSError as error:
-        raise WorkError(f"cannot list {root}/{inner}: {error.strerror or error}") from error
-    for entry in entries:
-        if entry.name.startswith("."):
-            continue
-        path = f"{inner}/{entry.name}"
-        if entry.is_dir():
-            yield from _images_below(root, path)
-        elif entry.name.lower().endswith(ENDINGS):
+        raise WorkError(f"cannot list {error.filename}: {error.strerror}; make it readable, or remove it") from error
+    if here in above:
+        raise WorkError(f"{folder} is a link to a folder above it; remove it")
+    for name, is_folder in entries:
+        path = f"{inner}/{name}"
+        if is_folder:
+            yield from _images_below(root, path, above | {here})
+        elif name.lower().endswith(ENDINGS):
             yield path
+
+
+def _identity(folder: str | Path) -> Identity:
+    """The same for a folder and every link to it."""
+    found = os.stat(folder)  # noqa: PTH116 - a text where there are many
+    return found.st_dev, found.st_ino

@@ -2,7 +2,7 @@
 
 # Shapes: N examples
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from elfnet.data.examples import Digest, Ints
 from elfnet.data.image_files import EncodedImages
+from elfnet.data.listed_images import number_groups
+from elfnet.data.parquet import missing_column
 from elfnet.data.source import SOURCES, Source, SourceRequest
 from elfnet.data.unreadable import UnreadableImageError
 from elfnet.errors import RequestError, WorkError
@@ -38,6 +40,7 @@ class HubImages(EncodedImages):
             image_size=self.image_size,
             image_column=self.image_column,
             origin=self.origin,
+            groups_N=None if self.groups_N is None else self.groups_N[indices],
         )
 
     def name(self, index: int) -> str:
@@ -90,6 +93,9 @@ def hub(request: SourceRequest) -> Source[HubImages]:
             class_names = class_names or names
     if "train" not in parts:
         raise WorkError(f"{request.hub!r} has no split train; it has: {', '.join(found)}")
+    if request.group_column:
+        groups = number_groups({split: _groups(part, request.group_column) for split, part in parts.items()})
+        parts = {split: replace(part, groups_N=groups[split]) for split, part in parts.items()}
     return Source(
         name=request.hub,
         class_names=class_names,
@@ -98,6 +104,15 @@ def hub(request: SourceRequest) -> Source[HubImages]:
         horizontal_flip=True,
         calibration=parts.get("calibration"),
     )
+
+
+def _groups(part: HubImages, column: str) -> list[str]:
+    if column not in part.rows.features:
+        raise missing_column(part.origin, column, "data.group_column", list(part.rows.features))
+    names = list(part.rows[column])
+    if None in names:
+        raise WorkError(f"row {names.index(None)} of {part.origin} has no {column}; leave data.group_column out")
+    return list(map(str, names))
 
 
 def _split(datasets: Any, rows: Any, origin: str, request: SourceRequest) -> tuple[HubImages, tuple[str, ...]]:

@@ -27,19 +27,19 @@ def read_annotations(file: Path, root: Path) -> Listing:
     try:
         paths = {image["id"]: image["file_name"] for image in content["images"]}
         labels = [annotation["category_id"] for annotation in content["annotations"]]
-        chosen = [paths[annotation["image_id"]] for annotation in content["annotations"]]
+        chosen = PathTable.of(str(paths[annotation["image_id"]]) for annotation in content["annotations"])
         names = {category["id"]: str(category["name"]) for category in content.get("categories", [])}
-        labels_N = np.array(labels, dtype=np.int64).reshape(len(labels))
     except (KeyError, TypeError, ValueError) as error:
         raise WorkError(
             f"{file} is not an annotation file (missing or wrong: {error}); it needs images (id, file_name) and "
             "annotations (image_id, category_id)"
         ) from error
-    classes = int(labels_N.max()) + 1 if len(labels_N) else 0
-    if len(labels_N) and (labels_N.min() < 0 or classes > 10**9):
-        raise WorkError(
-            f"{file} has category_id {labels_N.min() if labels_N.min() < 0 else classes - 1}; number from 0"
-        )
+    wrong = [label for label in labels if type(label) is not int or not 0 <= label < 10**9]
+    if wrong:
+        raise WorkError(f"{file} has category_id {str(wrong[0])[:40]}; number classes with whole numbers from 0 on")
+    if (row := chosen.first_with_nul()) is not None:
+        raise WorkError(f"annotation {row} of {file} has a NUL byte in its file_name: {chosen[row][:80]!r}; correct it")
+    labels_N = np.array(labels, dtype=np.int64)
     found = np.unique(labels_N).tolist()
     names_C = [names.get(label, str(label)) for label in found]
     # Two species may share a common name; then numbers tell them apart.
@@ -47,7 +47,7 @@ def read_annotations(file: Path, root: Path) -> Listing:
     return Listing(
         origin=str(file),
         root=root,
-        paths=PathTable.of(map(str, chosen)),
+        paths=chosen,
         labels_N=labels_N,
         label_names=tuple(names_C if unique else map(str, found)),
         numbered=True,

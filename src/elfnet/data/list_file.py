@@ -23,6 +23,7 @@ def read_list(file: Path, root: Path) -> Listing:
     folders: dict[int, bytes] = {}
     try:
         with file.open("rb") as lines:
+            _refuse_binary(file, lines.peek())
             for number, line in enumerate(lines, start=1):
                 words = line.rsplit(None, 1)
                 if not words:
@@ -32,6 +33,8 @@ def read_list(file: Path, root: Path) -> Listing:
                 path, label_text = words
                 if not label_text.isdigit() or len(label_text) > 9:
                     raise _wrong(file, number, line, f"has label {_text(label_text)!r}, which is no number of a class")
+                if b"\0" in path:
+                    raise _wrong(file, number, line, "has a NUL byte")
                 label = int(label_text)
                 folder = path.rpartition(b"/")[0]
                 # An empty name stands for "more than one folder".
@@ -51,6 +54,14 @@ def read_list(file: Path, root: Path) -> Listing:
         label_names=_names(int(labels_N.max()) + 1 if len(labels_N) else 0, folders),
         numbered=True,
     )
+
+
+def _refuse_binary(file: Path, block: bytes) -> None:
+    """Images, archives and UTF-16 have NUL bytes at once; their "lines" would be shown as rubbish."""
+    place = block.find(b"\0")
+    if place >= 0:
+        line = block.count(b"\n", 0, place) + 1
+        raise WorkError(f"{file} is not a text list (line {line} has a NUL byte); a list has lines of path and label")
 
 
 def _numbers(values: "array.array[int]") -> Ints:

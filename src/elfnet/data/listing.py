@@ -2,6 +2,7 @@
 
 # Shapes: N examples, C classes
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ class Listing:
     Attributes:
         origin: The file or folder it was read from, for messages.
         root: What the paths are relative to.
+        paths: Of the files; empty for feature arrays, which have rows instead.
         label_names: What classes are called, in order of labels.
         numbered: Whether the file has numbers for classes, so that a number means the same class in every split;
             otherwise names do.
@@ -37,17 +39,20 @@ class Listing:
         return len(self.labels_N)
 
     def to_train_on(self) -> "Listing":
-        """Itself; refused without examples, or where numbers of classes have a gap."""
+        """Itself; refused without examples, with one class, a file listed twice, or a gap in the numbers of classes."""
         if not len(self):
             raise WorkError(f"{self.origin} lists no example; check it, or name another")
         if self.numbered:
             refuse_gap(self.labels_N, self.origin)
+        refuse_one_class(self.label_names, self.origin)
+        self._refuse_twice()
         return self
 
     def with_labels_of(self, train: "Listing") -> "Listing":
         """The same listing with the training listing's labels; a class that is not trained on is refused."""
         if not len(self):
             raise WorkError(f"{self.origin} lists no example; check it, or leave it out")
+        self._refuse_twice()
         if self.numbered and train.numbered:
             largest, last = int(self.labels_N.max()), len(train.label_names) - 1
             if largest > last:
@@ -65,6 +70,26 @@ class Listing:
             )
         to_train_C = np.array([number[name] for name in self.label_names], dtype=np.int64)
         return replace(self, labels_N=to_train_C[self.labels_N], label_names=train.label_names)
+
+    def _refuse_twice(self) -> None:
+        """A file that is listed twice could be trained on and measured on, or be of two classes."""
+        found = self.paths.first_twice()
+        if found is None:
+            return
+        one, other = (self._label(position) for position in found)
+        labels = f"as {one!r} and as {other!r}" if one != other else f"as {one!r}"
+        raise WorkError(f"{self.origin} lists {self.paths[found[0]]} twice, {labels}; keep one of them")
+
+    def _label(self, position: int) -> str:
+        """As the file has it."""
+        label = int(self.labels_N[position])
+        return str(label) if self.numbered else self.label_names[label]
+
+
+def refuse_one_class(names: Sequence[str], origin: str) -> None:
+    """Nothing can be learnt from one class."""
+    if len(names) == 1:
+        raise WorkError(f"{origin} has one class only ({names[0]!r}); a classifier needs two")
 
 
 def refuse_gap(labels_N: Ints, origin: str) -> None:

@@ -36,8 +36,6 @@ def _found(file: Path, request: SourceRequest) -> Path:
 def read_listing(file: Path, request: SourceRequest) -> Listing:
     """A listing by its ending; paths are relative to `root`, or to where the file lies."""
     root = request.root or file.parent
-    if file.suffix.lower() == ".json":
-        return read_annotations(file, root)
     if file.suffix.lower() in TABLES:
         return read_table(
             file,
@@ -46,4 +44,5 @@ def read_listing(file: Path, request: SourceRequest) -> Listing:
             label_column=request.label_column,
             group_column=request.group_column,
         )
-    return read_list(file, root)
+    request.refuse_group_column(str(file))
+    return read_annotations(file, root) if file.suffix.lower() == ".json" else read_list(file, root)

@@ -29,7 +29,7 @@ def read_columns(file: Path, wanted: Mapping[str, str]) -> list[list[Any]]:
     return columns
 
 
-def missing_column(file: Path, column: str, setting: str, there: Sequence[str]) -> RequestError:
+def missing_column(file: Path | str, column: str, setting: str, there: Sequence[str]) -> RequestError:
     shown = ", ".join(there[:12]) + (" ..." if len(there) > 12 else "")
     return RequestError(f"{file} has no column {column!r}; it has: {shown}; name the right one with {setting}")
 

@@ -47,6 +47,24 @@ class PathTable:
             yield self.text[start:end]
             start = end
 
+    def first_with_nul(self) -> int | None:
+        """The first path with a NUL byte, which no file can have."""
+        place = self.text.find(b"\0")
+        return None if place < 0 else int(np.searchsorted(self.end_N, place, side="right"))
+
+    def first_twice(self) -> tuple[int, int] | None:
+        """The first path that was there before: where it stood then, and where it stands again."""
+        # Hashes first: half a million paths in a set would cost as much memory as this table saves.
+        hash_N = np.fromiter(map(hash, self.encoded()), dtype=np.int64, count=len(self))
+        hash_N.sort()
+        if not (hash_N[1:] == hash_N[:-1]).any():
+            return None
+        first: dict[bytes, int] = {}
+        for position, path in enumerate(self.encoded()):
+            if first.setdefault(path, position) != position:
+                return first[path], position
+        return None
+
     def take(self, indices: Ints) -> "PathTable":
         """The paths at `indices`, in that order."""
         end_I = self.end_N[indices]

@@ -11,7 +11,7 @@ import zlib
 from dataclasses import dataclass
 
 import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from elfnet.data.resize import Choose, Part, Pixels, resized_image
 from elfnet.data.unreadable import UnreadableImageError
@@ -72,6 +72,9 @@ def read_crop(
             return resized_image(to_rgb(upright, name), part._replace(box=box))
     except UnreadableImageError:
         raise
+    except UnidentifiedImageError as error:
+        # Pillow's own words are about an object in memory.
+        raise UnreadableImageError(f"image {name} is damaged or not an image") from error
     except (*DAMAGE, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         what = str(error).strip() or type(error).__name__
         raise UnreadableImageError(f"image {name} is damaged or not an image ({what})") from error

@@ -113,6 +113,14 @@ class SourceRequest:
     image_size: int = 224
     missing_files: str = "stop"
 
+    def refuse_group_column(self, what: str) -> None:
+        """For what has no columns: groups that are asked for and not kept together would go unnoticed."""
+        if self.group_column:
+            raise RequestError(
+                f"data.group_column={self.group_column}: {what} has no columns; use a table (elfnet train csv), "
+                "or leave it out"
+            )
+
 
 SourceBuilder = Callable[[SourceRequest], Source]
 

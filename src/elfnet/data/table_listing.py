@@ -24,13 +24,16 @@ def read_table(file: Path, root: Path, *, path_column: str, label_column: str, g
         columns = [list(map(str, column)) for column in read_columns(file, dict(zip(wanted, settings, strict=False)))]
     else:
         columns = _csv_columns(file, wanted, settings)
-    paths, labels = columns[0], columns[1]
+    paths, labels = PathTable.of(columns[0]), columns[1]
+    # Lines of CSV were looked at one by one, so this is a row of Parquet.
+    if (row := paths.first_with_nul()) is not None:
+        raise WorkError(f"row {row} of {file} has a NUL byte in {path_column}: {paths[row][:80]!r}; correct the path")
     names = in_order(set(labels))
     number = {name: label for label, name in enumerate(names)}
     return Listing(
         origin=str(file),
         root=root,
-        paths=PathTable.of(paths),
+        paths=paths,
         labels_N=np.array([number[label] for label in labels], dtype=np.int64),
         label_names=tuple(names),
         groups=tuple(columns[2]) if group_column else None,
@@ -49,7 +52,9 @@ def _csv_columns(file: Path, wanted: list[str], settings: list[str]) -> list[lis
         # utf-8-sig: spreadsheets put a mark at the start that would become part of the first column's name.
         with file.open(newline="", encoding="utf-8-sig") as text:
             rows = csv.reader(text, delimiter="\t" if file.suffix.lower() == ".tsv" else ",")
-            header = next(rows, [])
+            header = next(filter(None, rows), [])
+            if not header:
+                raise WorkError(f"{file} is empty; it needs a line of column names, and a line for each image")
             places = []
             for column, setting in zip(wanted, settings, strict=False):
                 if column not in header:
@@ -64,6 +69,11 @@ def _csv_columns(file: Path, wanted: list[str], settings: list[str]) -> list[lis
                         raise WorkError(
                             f"line {rows.line_num} of {file} has no {name}: {','.join(row)[:80]!r}; fill it in, or "
                             "remove the line"
+                        )
+                    if "\0" in row[place]:
+                        raise WorkError(
+                            f"line {rows.line_num} of {file} has a NUL byte in {header[place]}: {row[place][:80]!r}; "
+                            "correct it, or remove the line"
                         )
                     values.append(row[place].strip())
     except OSError as error:

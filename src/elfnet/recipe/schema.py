@@ -34,7 +34,7 @@ class DataRecipe(Section):
     path_column: str = Field(default="path", description="tables: the column of paths")
     label_column: str = Field(default="label", description="tables: the column of classes")
     group_column: str = Field(
-        default="", description="tables: a column (patient, burst ...) whose groups are never split across splits"
+        default="", description="tables, arrays, hub: a column (patient, burst ...) whose groups are never split up"
     )
     hub: str = Field(default="", description="source=hub: name of the data set there (needs the package datasets)")
     profile: Literal["exponential", "pareto", "step", "counts", "none"] = Field(
