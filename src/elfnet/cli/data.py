@@ -15,8 +15,8 @@ def parser() -> Parser:
         "data",
         "ls: the data sets by name. prepare: find, download and check one; with --data.cache also pack its images.\n"
         "describe: class counts, groups and imbalance ratio, drawn in the terminal: of a folder of class folders, a\n"
-        "list, a table or an .npz file as it is (--deep also reads the images), or of the training split that a recipe\n"
-        "makes.",
+        "list, a table or an .npz file as it is (--deep also reads the images), or of the training split that a\n"
+        "recipe makes.",
         usage="ls | prepare NAME | describe PATH|NAME|RECIPE [--deep] [--SECTION.FIELD VALUE ...] [--json]",
         example="elfnet data describe cifar100-lt/ce --data.ratio 50",
     )
