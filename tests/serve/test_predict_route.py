@@ -119,11 +119,8 @@ def test_odd_images_are_read(client: TestClient, model: Model) -> None:
         ({"content": b"x", "headers": {"content-type": "text/plain"}}, 415, "'text/plain' is not read"),
         ({"content": b"x"}, 415, "content type '' is not read"),
         ({"content": b"{", "headers": {"content-type": "application/json"}}, 400, "not JSON"),
-        ({"json": {"images": []}}, 422, "images"),
-        ({"json": {}}, 422, "images: Field required"),
-        ({"json": {"images": ["AAAA"], "point": 1}}, 422, "point: Extra inputs"),
         ({"json": {"images": ["n o"]}}, 400, "image 1 is not base64"),
-        ({"json": {"images": ["AAAA"], "top": 0}}, 422, "top"),
+        ({"json": {"image": "AAAA"}}, 422, "unknown field 'image'; did you mean 'images'?"),
         ({"json": {"images": ["AAAA"], "operating_point": "ful"}}, 422, "did you mean 'full'?"),
         ({"json": {"images": ["AAAA"], "budget": 0.001}}, 422, "no operating point has a mean cost within"),
         ({"json": {"images": ["AAAA"], "operating_point": "full", "budget": 1.0}}, 422, "send one of them"),
@@ -160,7 +157,8 @@ def test_huge_bodies_are_refused_announced_or_not(make_client: Callable[..., Tes
     for answer in (announced, streamed):
         assert answer.status_code == 413
         assert "10,000" in answer.json()["error"]
-        assert answer.headers["connection"] == "close"
+    # Nobody waits for the rest of what has come whole.
+    assert (announced.headers.get("connection"), streamed.headers.get("connection")) == ("close", None)
     assert client.post("/v1/predict", files={"image": ("a", GOOD)}).status_code == 200
 
 

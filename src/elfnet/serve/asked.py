@@ -3,6 +3,7 @@
 import base64
 import binascii
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -11,9 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from elfnet.serve.multipart import FormPart, parse_multipart
 from elfnet.serve.refusal import Refusal, too_large
+from elfnet.serve.wording import LONGEST_NAME, describe
 
-LONGEST_NAME = 120
 IMAGE_FIELDS = ("image", "images", "file", "files")
+DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -45,16 +47,18 @@ class JsonImage(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
     name: Annotated[str, Field(description="comes back in the answer")] = ""
-    data: Annotated[str, Field(description="the file, base64")]
+    data: Annotated[str, Field(description="the file, base64 or a data URL")]
 
 
 class PredictJson(BaseModel):
     """The JSON form of a prediction request."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
-    images: Annotated[list[str | JsonImage], Field(description="image files, base64", min_length=1)]
+    images: Annotated[list[str | JsonImage], Field(description="image files, base64 or data URLs", min_length=1)]
     operating_point: Annotated[str | None, Field(description="name of a point; default: the one in force")] = None
-    budget: Annotated[float | None, Field(description="instead: the most accurate point within this mean cost")] = None
+    budget: Annotated[
+        float | None, Field(description="instead: the most accurate point within this mean cost", allow_inf_nan=False)
+    ] = None
     top: Annotated[int, Field(description="classes to name, best first", ge=1)] = 5
     explain: Annotated[bool, Field(description="also the confidence at every exit; one image only")] = False
 
@@ -74,16 +78,20 @@ def read_asked(content_type: str, body: bytes, *, most_images: int) -> Asked:
 
 
 def _from_json(body: bytes, most_images: int) -> Asked:
+    # Before parsing: millions of small values, each wrong in its own way, would take gigabytes.
+    most_commas = 1000 + 10 * most_images
+    if body.count(b",") > most_commas:
+        raise too_large(f"the JSON has more than {most_commas:,} commas; send at most {most_images} images")
     try:
         found = PredictJson.model_validate_json(body)
     except ValidationError as error:
-        raise Refusal(*describe(error)) from None
+        raise Refusal(*describe(error, PredictJson)) from None
     _require_few(len(found.images), most_images)
     uploads = []
     for number, image in enumerate(found.images, start=1):
         data, name = (image, "") if isinstance(image, str) else (image.data, image.name)
         try:
-            content = base64.b64decode(data, validate=True)
+            content = base64.b64decode(_without_prefix(data), validate=True)
         except (binascii.Error, ValueError):
             raise Refusal(400, f"image {number} is not base64; encode the bytes of the file") from None
         uploads.append(Upload(_short(name) or f"image {number}", content))
@@ -107,6 +115,8 @@ def _from_form(parts: Sequence[FormPart], most_images: int) -> Asked:
                 raise Refusal(
                     400, f"field {_short(part.name)!r} is unknown; known are operating_point, budget, top, explain"
                 )
+            if part.name in fields:
+                raise Refusal(400, f"field {part.name!r} was sent twice; send it once")
             fields[part.name] = bytes(part.content[:200]).decode(errors="replace").strip()
     uploads = tuple(
         Upload(_short(part.file_name or "") or f"image {number}", bytes(part.content))
@@ -123,14 +133,10 @@ def _from_form(parts: Sequence[FormPart], most_images: int) -> Asked:
     return Asked(uploads=uploads, point=point, top=int(top), explain=explain in ("true", "1"))
 
 
-def describe(error: ValidationError) -> tuple[int, str]:
-    """Status and one line for the first thing that is wrong: 400 if it is no JSON, else 422."""
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    if first["type"] == "json_invalid":
-        return 400, f"the body is not JSON: {first['msg'].removeprefix('Invalid JSON: ')}"
-    # The name of an unknown field comes from outside.
-    where = ".".join(str(part) for part in first["loc"])[:LONGEST_NAME]
-    return 422, f"{where or 'the body'}: {first['msg'].removeprefix('Value error, ')}"
+def _without_prefix(data: str) -> str:
+    """The base64 of a data URL, as pages have it; other text as it is."""
+    prefix = DATA_URL.match(data)
+    return data[prefix.end() :] if prefix else data
 
 
 def _point(name: str | None, budget: float | None) -> str | float | None:

@@ -5,7 +5,7 @@ import asyncio
 from starlette.requests import ClientDisconnect, Request
 
 from elfnet.serve.admission import Place
-from elfnet.serve.refusal import Refusal, too_large
+from elfnet.serve.refusal import BodyTooLarge, Refusal, too_large
 
 
 async def read_body(request: Request, place: Place, *, most_bytes: int, seconds: float) -> bytes:
@@ -25,14 +25,20 @@ async def read_body(request: Request, place: Place, *, most_bytes: int, seconds:
 
 def _judge_announced(length: str | None, most_bytes: int) -> None:
     if length is not None and length.isdecimal() and int(length) > most_bytes:
-        raise too_large(f"the request has {int(length):,} bytes, the limit is {most_bytes:,}; send less")
+        raise BodyTooLarge(f"the request has {int(length):,} bytes, the limit is {most_bytes:,}; send less")
 
 
 async def _read(request: Request, place: Place, most_bytes: int) -> bytes:
-    body = bytearray()
-    async for chunk in request.stream():
+    body, more = bytearray(), True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunk, more = message.get("body", b""), message.get("more_body", False)
         if len(body) + len(chunk) > most_bytes:
-            raise too_large(f"the request has more than {most_bytes:,} bytes; send less")
+            # Whoever has sent everything is not waited for.
+            kind = BodyTooLarge if more else too_large
+            raise kind(f"the request has more than {most_bytes:,} bytes; send less")
         place.hold(len(chunk))
         body += chunk
     return bytes(body)

@@ -7,8 +7,9 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from elfnet.serve.asked import LONGEST_NAME
-from elfnet.serve.refusal import Refusal
+from elfnet.serve.lingering_answer import LingeringAnswer
+from elfnet.serve.refusal import BodyTooLarge, Refusal
+from elfnet.serve.wording import sentence
 
 logger = logging.getLogger("elfnet.serve")
 
@@ -19,23 +20,24 @@ def add_error_answers(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _http)
 
 
-def error_answer(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
+def error_answer(
+    status: int, message: str, headers: dict[str, str] | None = None, *, kind: type[JSONResponse] = JSONResponse
+) -> JSONResponse:
     # One line, whatever a library put into the message.
-    return JSONResponse({"error": " ".join(message.split())}, status, headers)
+    return kind({"error": " ".join(message.split())}, status, headers)
 
 
 async def _refusal(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, Refusal)
-    return error_answer(error.status, str(error), error.headers)
+    kind = LingeringAnswer if isinstance(error, BodyTooLarge) else JSONResponse
+    return error_answer(error.status, str(error), error.headers, kind=kind)
 
 
 async def _invalid(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    if first["type"] == "json_invalid":
-        return error_answer(400, f"the body is not JSON: {first.get('ctx', {}).get('error', 'it cannot be parsed')}")
-    where = ".".join(str(part) for part in first["loc"] if part != "body")[:LONGEST_NAME]
-    return error_answer(422, f"{where or 'the body'}: {first['msg'].removeprefix('Value error, ')}")
+    # Bodies are read by hand; what is left is a part of a path, whose place comes first.
+    return error_answer(422, sentence({**first, "loc": first["loc"][1:]}))
 
 
 async def _http(request: Request, error: Exception) -> JSONResponse:

@@ -8,11 +8,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from elfnet.errors import RequestError
 from elfnet.serve.access import require_token
 from elfnet.serve.answers import ErrorAnswer
-from elfnet.serve.asked import describe
 from elfnet.serve.body import read_body
 from elfnet.serve.refusal import Refusal
 from elfnet.serve.running import running_service
 from elfnet.serve.service import Service
+from elfnet.serve.wording import describe
 from elfnet.version import __version__
 
 router = APIRouter()
@@ -23,7 +23,7 @@ Running = Annotated[Service, Depends(running_service)]
 class ChosenPoint(BaseModel):
     """By name, or by budget: the most accurate point within this mean cost."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
     operating_point: str | None = None
     budget: Annotated[float | None, Field(allow_inf_nan=False)] = None
 
@@ -104,7 +104,7 @@ async def put_point(
     try:
         chosen = ChosenPoint.model_validate_json(body)
     except ValidationError as error:
-        raise Refusal(*describe(error)) from None
+        raise Refusal(*describe(error, ChosenPoint)) from None
     try:
         wanted = chosen.budget if chosen.operating_point is None else chosen.operating_point
         assert wanted is not None

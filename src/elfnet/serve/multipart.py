@@ -1,5 +1,6 @@
 """The parts of a multipart/form-data body, in memory: nothing that is sent is written to disk."""
 
+import logging
 from dataclasses import dataclass, field
 
 from python_multipart import MultipartParser
@@ -7,6 +8,9 @@ from python_multipart.exceptions import MultipartParseError
 from python_multipart.multipart import parse_options_header
 
 from elfnet.serve.refusal import Refusal
+
+# It logs what it raises; the refusal says it already.
+logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
 
 MOST_PARTS = 1000
 MOST_HEADER_BYTES = 8192

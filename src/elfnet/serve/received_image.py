@@ -3,6 +3,7 @@
 # Shapes: H height, W width, K channels
 
 import re
+import warnings
 from io import BytesIO
 
 import numpy as np
@@ -15,7 +16,14 @@ from elfnet.errors import WorkError
 from elfnet.serve.asked import Upload
 from elfnet.serve.refusal import Refusal
 
-_BOMBS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
+
+def judge_pixels_alone() -> None:
+    """Keep Pillow's warning about many pixels out of the log: `most_pixels` decides, not Pillow.
+
+    For the whole process, once, before there are threads: filters that are set and taken back around a call are not
+    safe with several of them.
+    """
+    warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 
 def decode_upload(upload: Upload, preprocess: Preprocess, *, most_pixels: int) -> NDArray[np.uint8]:
@@ -26,7 +34,7 @@ def decode_upload(upload: Upload, preprocess: Preprocess, *, most_pixels: int) -
     try:
         # Only the header is read here.
         picture = Image.open(BytesIO(upload.content), formats=FORMATS)
-    except _BOMBS:
+    except Image.DecompressionBombError:
         raise Refusal(413, f"{name} has more than {most_pixels:,} pixels; make it smaller") from None
     except Exception:
         raise Refusal(422, f"{name} is not an image or is damaged; send one of: {', '.join(FORMATS)}") from None

@@ -21,5 +21,12 @@ def overloaded(message: str, retry_seconds: int) -> Refusal:
 
 
 def too_large(message: str) -> Refusal:
-    """413; the connection is closed, as the rest of the body is not read."""
-    return Refusal(413, message, Connection="close")
+    """413 to a request that came whole."""
+    return Refusal(413, message)
+
+
+class BodyTooLarge(Refusal):
+    """413 to a client who is still sending; the connection is closed, as the rest is not kept."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(413, message, Connection="close")

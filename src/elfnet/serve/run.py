@@ -7,6 +7,7 @@ import uvicorn
 
 from elfnet.errors import RequestError, WorkError
 from elfnet.serve.app import create_app
+from elfnet.serve.header_deadline import HeaderDeadline
 from elfnet.serve.service import Service
 
 BACKLOG = 2048
@@ -39,9 +40,13 @@ def serve(service: Service, listening: socket.socket, *, log_level: str = "warni
 
 
 def server_for(service: Service, *, log_level: str = "warning") -> uvicorn.Server:
+    class Protocol(HeaderDeadline):
+        header_seconds = service.settings.read_seconds
+
     return uvicorn.Server(
         uvicorn.Config(
             create_app(service),
+            http=Protocol,
             log_level=log_level,
             access_log=log_level in ("info", "debug"),
             backlog=BACKLOG,

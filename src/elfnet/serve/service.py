@@ -9,6 +9,7 @@ from elfnet.deploy.model import Model
 from elfnet.serve.admission import Admission
 from elfnet.serve.batcher import Batcher
 from elfnet.serve.metrics import Metrics
+from elfnet.serve.received_image import judge_pixels_alone
 from elfnet.serve.samples import Sample
 from elfnet.serve.settings import ServeSettings
 from elfnet.serve.shedding import Shedding
@@ -69,6 +70,7 @@ class Service:
 
     def start(self) -> None:
         """Warm up and begin to answer."""
+        judge_pixels_alone()
         self._warm_up()
         self.batcher.start()
 

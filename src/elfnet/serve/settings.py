@@ -18,7 +18,7 @@ class ServeSettings:
         max_held_bytes: bodies of all requests together; past it the answer is 503.
         max_images: of one request.
         max_pixels: of one image before it is resized.
-        read_seconds: a client has this long to send a request.
+        read_seconds: a client has this long to send a header, and as long again for the body.
         shed_by_budget: lower the operating point under pressure.
     """
 

@@ -179,6 +179,21 @@ def test_a_refusal_is_shown_and_the_page_goes_on(
     assert page.get_by_role("alert").inner_text() == ""
 
 
+def test_a_file_over_the_limit_is_named_and_not_sent(
+    open_page: Callable[[dict[str, Any]], Any], service: Any, enlarged: list[bytes]
+) -> None:
+    page = open_page(LIGHT)
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(request.url) if "predict" in request.url else None)
+    limit = service.service.settings.max_body_bytes
+    drop(page, "<i>photo</i>.jpg", bytes(limit + 1_234_567))
+    page.get_by_role("alert").filter(has_text="<i>photo</i>.jpg has 17.24 MB, the limit is 16 MB").wait_for()
+    assert sent == []
+    drop(page, "good.png", enlarged[0])
+    page.locator(".stage.left").wait_for()
+    assert page.get_by_role("alert").inner_text() == ""
+
+
 def test_everything_is_reached_with_the_keyboard(open_page: Callable[[dict[str, Any]], Any]) -> None:
     page = open_page(LIGHT)
     reached = []

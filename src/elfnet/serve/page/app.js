@@ -1,7 +1,7 @@
 // Puts the parts of the page together: one point, one image, and everything that depends on them.
 
 import { explain, getModel, getPoint, getSamples } from "./api.js";
-import { listenForImages, showSamples } from "./choose_image.js";
+import { listenForImages, requireSmall, showSamples } from "./choose_image.js";
 import { Curve } from "./curve.js";
 import { Gallery } from "./gallery.js";
 import { Journey, showElsewhere } from "./journey.js";
@@ -59,7 +59,9 @@ async function start() {
     at("drop").setAttribute("aria-busy", "true");
     for (const file of files) {
       try {
-        const answer = await explain(file, file.name || "pasted image", state.own ? rungs[state.rung].name : null);
+        const name = file.name || "pasted image";
+        requireSmall(name, file.size, model.limits.body_bytes);
+        const answer = await explain(file, name, state.own ? rungs[state.rung].name : null);
         const [found] = answer.answers;
         const entry = {
           name: found.name,

@@ -1,6 +1,6 @@
 // Images by drop, paste, file dialogue or from the samples.
 
-import { element } from "./text.js";
+import { element, megabytes } from "./text.js";
 
 const MOST_AT_ONCE = 20;
 
@@ -29,6 +29,11 @@ export function listenForImages(drop, input, onFiles) {
     hand(event.dataTransfer.files);
   });
   addEventListener("paste", (event) => hand(event.clipboardData.files));
+}
+
+/** Said before sending: a service that refuses a large body may be seen as a broken connection. */
+export function requireSmall(name, bytes, limit) {
+  if (bytes > limit) throw new Error(`${name} has ${megabytes(bytes)}, the limit is ${megabytes(limit)}`);
 }
 
 export function showSamples(block, place, samples, onFiles, onError) {

@@ -3,6 +3,8 @@
 export const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)} %`;
 export const cost = (value) => value.toFixed(2);
 export const milliseconds = (value) => (value < 10 ? value.toFixed(1) : value.toFixed(0)) + " ms";
+/** Rounded up, so that what is over a limit also reads so. */
+export const megabytes = (bytes) => `${Math.ceil(bytes / 1e4) / 100} MB`;
 
 /** An element with a class, text and children. */
 export function element(tag, { className = "", text = null, title = null } = {}, ...children) {

@@ -1,0 +1,57 @@
+"""The two ways to write a request."""
+
+import base64
+import tracemalloc
+
+import pytest
+
+from elfnet.serve.asked import Upload, read_asked
+from elfnet.serve.refusal import Refusal
+
+CONTENT = bytes(range(256))
+TEXT = base64.b64encode(CONTENT).decode()
+
+
+@pytest.mark.parametrize(
+    "prefix", ["", "data:image/png;base64,", "DATA:image/jpeg;name=a.jpg;Base64,", "data:;base64,"]
+)
+def test_base64_comes_bare_or_as_a_data_url(prefix: str) -> None:
+    body = f'{{"images": ["{prefix}{TEXT}", {{"name": "b", "data": "{prefix}{TEXT}"}}]}}'
+    asked = read_asked("application/json", body.encode(), most_images=2)
+    assert asked.uploads == (Upload("image 1", CONTENT), Upload("b", CONTENT))
+
+
+@pytest.mark.parametrize("data", ["data:image/svg+xml,AAAA", f"see data:image/png;base64,{TEXT}", "data:AAAA"])
+def test_other_urls_are_not_base64(data: str) -> None:
+    with pytest.raises(Refusal, match="image 1 is not base64"):
+        read_asked("application/json", f'{{"images": ["{data}"]}}'.encode(), most_images=2)
+
+
+def form(*fields: tuple[str, str]) -> bytes:
+    parts = ['--b\r\nContent-Disposition: form-data; name="image"; filename="a"\r\n\r\nabc\r\n']
+    parts += [f'--b\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n' for name, value in fields]
+    return "".join([*parts, "--b--\r\n"]).encode()
+
+
+def test_a_field_is_sent_once() -> None:
+    kind = "multipart/form-data; boundary=b"
+    assert read_asked(kind, form(("budget", "0.5"), ("top", "2")), most_images=1).point == 0.5
+    for name, first, second in (("budget", "0.5", "0.9"), ("explain", "true", "true"), ("top", "", "1")):
+        with pytest.raises(Refusal, match=f"field '{name}' was sent twice") as refused:
+            read_asked(kind, form((name, first), (name, second)), most_images=1)
+        assert refused.value.status == 400
+
+
+MANY = {"values": b'{"images": [' + b"5," * 100_000 + b"5]}", "fields": b"{" + b'"a":1,' * 100_000 + b'"b":1}'}
+
+
+@pytest.mark.parametrize("what", MANY)
+def test_millions_of_wrong_values_take_no_memory(what: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(Refusal, match="commas; send at most 32 images") as refused:
+            read_asked("application/json", MANY[what], most_images=32)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+    assert refused.value.status == 413
