@@ -31,7 +31,7 @@ def record_of(run: RunDirectory) -> dict[str, Any]:
     """What is worth keeping of a run: how it was made, what it measured, how training went."""
     info, log, metrics = run.info(), run.log(), json.loads(run.metrics_file.read_text())
     recipe = run.recipe().model_dump(mode="json")
-    recipe["data"]["directory"] = ""  # where the files lay says nothing about the result
+    recipe["data"] |= {"directory": "", "root": ""}  # where the files lay says nothing about the result
     switch = [record["epoch"] for record in log if record["weights"] != "none"]
     before = log[switch[0] - 1] if switch and switch[0] > 0 else log[-1]
     return {
