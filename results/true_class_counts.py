@@ -32,7 +32,7 @@ def counts_as_listed(counts: list[int]) -> list[int]:
         listing = Path(folder) / "train.txt"
         listing.write_text("".join(f"{label:05}/{number:07}.jpg {label}\n" for number, label in enumerate(labels_N)))
         found = read_list(listing, Path(folder))
-    return np.bincount(found.labels_N, minlength=len(counts)).tolist()
+    return [int(count) for count in np.bincount(found.labels_N, minlength=len(counts))]
 
 
 def through_the_criterion(counts: list[int]) -> dict[str, Any]:
