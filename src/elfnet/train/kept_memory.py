@@ -1,7 +1,8 @@
 """On a CPU, memory that a step frees is kept for the next one.
 
 glibc gives large blocks back to the system at once. A training step allocates the same hundreds of megabytes again and
-again, so every step pays for mapping and clearing them anew: about a sixth of the time of a ResNet-32 step (batch 128).
+again, so every step pays for mapping and clearing them anew: about a sixth of the time of a ResNet-32 step (batch 128,
+one thread).
 """
 
 import ctypes
