@@ -6,6 +6,7 @@ writes `results/cifar10-lt-100/<run>.json` for every run given, then `results/ci
 files that are there. Runs are compared with each other while their exit tables are at hand; the comparisons are kept.
 """
 
+import itertools
 import json
 import sys
 from collections.abc import Iterable, Sequence
@@ -21,7 +22,7 @@ from elfnet.exits.policy import full_depth
 
 GROUPS = ("many", "medium", "few")
 HERE = Path(__file__).parent
-NOT_RUNS = ("comparisons.json", "rules.json")
+NOT_RUNS = ("comparisons.json", "rules.json", "hard-images.json")
 PER_EXIT = ("budget=", "within-", "worst-group-within-", "risk=")
 KEPT: tuple[str, ...] = ("n", "accuracy", "accuracy_by_group", "accuracy_by_class", "balanced_accuracy", "macro_f1")
 KEPT += ("mean_cost", "worst_cost", "exit_share", "exit_share_by_group", "thresholds")
@@ -60,13 +61,11 @@ def at_full_depth(run: RunDirectory) -> tuple[ExitTable, Replay]:
 
 
 def comparisons(runs: dict[str, RunDirectory]) -> dict[str, Any]:
-    """Every pair at full depth, by a paired bootstrap; the key reads "first minus second"."""
+    """Every pair at full depth, by a paired bootstrap, in the order of their names: each pair has one key."""
     tables = {name: at_full_depth(run) for name, run in runs.items()}
     return {
-        f"{first} minus {second}": paired_bootstrap(tables[second], tables[first]).to_dict()["differences"]
-        for first in runs
-        for second in runs
-        if first != second and list(runs).index(first) > list(runs).index(second)
+        f"{second} minus {first}": paired_bootstrap(tables[first], tables[second]).to_dict()["differences"]
+        for first, second in itertools.combinations(sorted(runs), 2)
     }
 
 

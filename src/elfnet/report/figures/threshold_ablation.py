@@ -90,7 +90,7 @@ def draw_threshold_ablation(lines: Mapping[str, Sequence[AblationPoint]], *, uni
             marker=style.marker,
             label=literal(f"t = {t}"),
         )
-    for end, offset, side in ((0, (7, -9), "left"), (-1, (0, 7), "right")):
+    for end, offset, side in ((0, (0, 8), "center"), (-1, (0, 8), "right")):
         point = max((points[end] for points in lines.values()), key=lambda one: one.accuracy)
         axes.annotate(
             literal(f"s = {point.s}"),
