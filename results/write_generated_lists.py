@@ -1,11 +1,11 @@
 """A small generated data set in ImageNet-LT's layout: JPEG files of 256 x 224 pixels and the three lists.
 
     python results/write_generated_lists.py generated
-    elfnet train imagenet-lt/elf-ce-drw --data.root generated --train.epochs 8 --train.batch_size 16 --train.lr 0.02 --out RUN
+    elfnet train imagenet-lt/elf-ce-drw --data.root generated --train.epochs 6 --train.batch_size 16 --train.lr 0.005
 
 Twelve classes, 120 to 8 training images: stripes of a class's own direction and colour, of any width (a random crop
-would change it), over noise of every scale. It shows that the whole path works (lists, JPEG reading, crops, ResNet-50 with exits, calibration), not
-how well anything classifies photographs.
+would change it), over noise of every scale. It shows that the whole path works (lists, JPEG reading, crops, ResNet-50
+with exits, calibration), not how well anything classifies photographs.
 """
 
 import argparse

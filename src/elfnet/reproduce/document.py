@@ -28,6 +28,10 @@ def _notes(table: Mapping[str, Any]) -> list[str]:
             for name, values in table["changed_settings"].items()
         )
         notes.append(f"Settings changed from the recipes of this tier: {changed}.")
+    notes += [
+        f"{row} has the training of {other}, which differs from its own in nothing; its exits decide otherwise."
+        for row, other in table["shared_trainings"].items()
+    ]
     notes += _how_to_read(table)
     notes += [f"Made by {text}." for text in table["made_by"]]
     return notes

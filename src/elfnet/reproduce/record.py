@@ -43,6 +43,8 @@ def record_of(run: RunDirectory, cell: Cell, *, table: str, tier: str, baseline:
         "machine": info["machine"],
         "data": _data(info["data"], held_out=not recipe.data.calibration and recipe.data.profile == "none"),
         "checkpoint_sha256": metrics["checkpoint_sha256"],
+        # The row whose training it shares; null if it was trained for this row.
+        "training_of": info.get("training_of"),
         "epochs": len(log),
         "seconds": round(seconds, 1),
         "seconds_per_epoch": round(seconds / len(log), 3) if log else None,

@@ -1,6 +1,6 @@
 """One run of a table: trained or gone on with, calibrated, measured once on the test split, and written down."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from elfnet import atomic
 from elfnet.calibrate.run_family import calibrate_run, measure_run
@@ -12,6 +12,7 @@ from elfnet.reproduce.directory import TableDirectory
 from elfnet.reproduce.lock import held
 from elfnet.reproduce.record import record_of
 from elfnet.reproduce.same_recipe import content_of, moved
+from elfnet.reproduce.shared_training import take_over_training
 from elfnet.train.observer import Observer
 from elfnet.train.session import train_recipe
 
@@ -24,6 +25,7 @@ def run_cell(
     table: str,
     tier: str,
     baseline: ModelRecipe,
+    done: Iterable[Cell],
     observer: Observer,
     stop: Callable[[], bool],
 ) -> bool:
@@ -34,10 +36,12 @@ def run_cell(
 
     Args:
         baseline: the network that costs are compared with.
+        done: runs of the table that are finished; the training of one may do for this one, too.
         stop: asked after every epoch.
     """
     run = directory.run(cell)
     with held(run.root.with_suffix(".lock")):
+        take_over_training(cell, recipe, directory, done)
         recipe = recipe_to_go_on_with(run, recipe)
         stopped = False
 

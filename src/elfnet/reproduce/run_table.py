@@ -85,6 +85,7 @@ def reproduce_table(
                 table=table.name,
                 tier=chosen_tier.name,
                 baseline=step.baseline,
+                done=[other for other in directory.found(table) if directory.record_file(other).is_file()],
                 observer=Timed(watcher, pace, cell, after),
                 stop=stop,
             )

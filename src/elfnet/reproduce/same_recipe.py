@@ -50,13 +50,22 @@ def recipe_hash(content: Content) -> str:
 
 def without_places(content: Content) -> dict[str, dict[str, Any]]:
     """For a file that others read: where things lay says nothing about the result."""
-    return _with(content, dict.fromkeys(PLACES, ""))
+    return changed(content, dict.fromkeys(PLACES, ""))
 
 
 def moved(there: Content, asked: Content) -> dict[str, dict[str, Any]]:
     """What is there, with the places of what is asked for, where it names any."""
     wanted = _settings(asked)
-    return _with(there, {name: wanted[name] for name in PLACES if wanted[name]})
+    return changed(there, {name: wanted[name] for name in PLACES if wanted[name]})
+
+
+def changed(content: Content, changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """With other values for settings given by dotted name."""
+    copy = {section: dict(fields) for section, fields in content.items()}
+    for dotted, value in changes.items():
+        section, _, name = dotted.partition(".")
+        copy[section][name] = value
+    return copy
 
 
 def _settings(content: Content) -> dict[str, Any]:
@@ -66,11 +75,3 @@ def _settings(content: Content) -> dict[str, Any]:
         settings |= {f"{section}.{name}": value for name, value in fields.items()}
         settings |= {f"{section}.{name}": value for name, value in content.get(section, {}).items()}
     return settings
-
-
-def _with(content: Content, changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    changed = {section: dict(fields) for section, fields in content.items()}
-    for dotted, value in changes.items():
-        section, _, name = dotted.partition(".")
-        changed[section][name] = value
-    return changed

@@ -56,6 +56,7 @@ def summarise(table: PaperTable, tier: Tier, records: Mapping[tuple[str, str, in
             column.name: sorted({record["n"] for (_, c, _), record in records.items() if c == column.name})
             for column in table.columns
         },
+        "shared_trainings": _shared_trainings(table, records),
         "made_by": _made_by(records.values()),
         "has_groups": table.has_groups,
         "columns": [{"name": column.name, "label": _label(column, tier)} for column in table.columns],
@@ -134,6 +135,12 @@ def _groups(records: Any) -> list[dict[str, int]]:
     """The boundaries of many and few, as the runs have them."""
     found = {(r["recipe"]["data"]["many_above"], r["recipe"]["data"]["few_below"]) for r in records}
     return [{"many_above": many, "few_below": few} for many, few in sorted(found)]
+
+
+def _shared_trainings(table: PaperTable, records: Mapping[tuple[str, str, int], Record]) -> dict[str, str]:
+    """By label of a row, that of the row whose training it has."""
+    found = {row: record.get("training_of") for (row, _, _), record in records.items()}
+    return {table.row(row).label: table.row(other).label for row, other in found.items() if other}
 
 
 def _made_by(records: Any) -> list[str]:
