@@ -82,7 +82,10 @@ def test_the_table_shows_the_run_and_says_what_it_is(filled: tuple[Path, Outcome
     out, _ = filled
     accuracy = 100 * record(out, "ce")["points"]["full"]["accuracy"]
     text = (out / "table.md").read_text()
-    assert f"| CE | {accuracy:.1f} (1.000; n = 1) | 70.4\\* (1.000) | not run | 74.8 (1.000) |" in text
+    assert f"| CE | {accuracy:.1f} (1.000; n = 1) | 70.4\\* (1.000) |\n" in text
+    assert "| BBN | not run | 79.8† (2.000) |" in text
+    # Columns without a run would only say so; they are named instead.
+    assert "left out: CIFAR-10-LT, 50 (digits instead); CIFAR-10-LT, 10" in text
     assert "3 of 138 cells are run" in text
     assert "handwritten digits" in text
     assert "train.epochs=2" in text

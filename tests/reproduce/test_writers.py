@@ -39,27 +39,29 @@ MARKDOWN = r"""<!-- Written by 'elfnet reproduce' from the records of the runs; 
 """
 
 LATEX = r"""% Written by 'elfnet reproduce' from the records of the runs; do not edit.
-% Needs \usepackage{booktabs,longtable} and, for the quotation marks, \usepackage[T1]{fontenc}.
+% Needs \usepackage{booktabs,graphicx} and, for the quotation marks, \usepackage[T1]{fontenc}.
 \subsection*{A \& B\_1}
 \begin{itemize}
   \item 100 \% $<$b$>$\textbackslash{}x$<$/b$>$
   \item a$|$b * c
 \end{itemize}
 
-{\footnotesize\setlength{\tabcolsep}{3pt}
-\begin{longtable}{lrr}
-\caption{$\tau$ $|$ \{d\}} \\
+\begin{table}[htbp]
+\footnotesize\setlength{\tabcolsep}{3pt}
+\caption{$\tau$ $|$ \{d\}}
+\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%
+\begin{tabular}{lrr}
 \toprule
  & \multicolumn{2}{c}{col\_1} \\
 \cmidrule(lr){2-3}
 system & ours & paper \\
 \midrule
-\endhead
 CE & 70.1 $\pm$ 0.3 & 70.4$^\dagger$* \\
 \midrule
 $<$script$>$ & not run & -- \\
 \bottomrule
-\end{longtable}}
+\end{tabular}}
+\end{table}
 """
 
 HTML = (

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from elfnet.reproduce.layout import DIFFERS, QUOTED, Document, details, overview
+from elfnet.reproduce.layout import DIFFERS, QUOTED, Document, details, overview, shown_columns
 
 
 def document_of(table: Mapping[str, Any]) -> Document:
     """The content of table.json, arranged for people."""
-    grids = [overview(table), *(details(table, column) for column in table["columns"])]
+    grids = [overview(table), *(details(table, column) for column in shown_columns(table))]
     return Document(f"{table['title']} (tier {table['tier']})", _notes(table), grids)
 
 
@@ -19,6 +19,9 @@ def _notes(table: Mapping[str, Any]) -> list[str]:
         f"{len(done)} of {len(cells)} cells are run, {sum(cell['n'] for cell in cells)} runs in all. "
         'The others say "not run"; no number is filled in by hand.',
     ]
+    left_out = [column["label"] for column in table["columns"] if column not in shown_columns(table)]
+    if left_out:
+        notes.append(f"Columns in which nothing is run are left out: {'; '.join(left_out)}.")
     if table["tier_text"]:
         notes.append(f"Tier {table['tier']}: {table['tier_text']}.")
     notes += [f"{text}." for text in table["stand_ins"].values()]

@@ -1,4 +1,4 @@
-"""A table as LaTeX, to be read into a document that has booktabs and longtable."""
+"""A table as LaTeX, to be read into a document that has booktabs and graphicx."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -38,10 +38,10 @@ def latex_text(text: str) -> str:
 
 
 def latex(document: Document) -> str:
-    """One longtable a grid."""
+    """One floating table a grid, made smaller where it is wider than the line."""
     lines = [
         "% Written by 'elfnet reproduce' from the records of the runs; do not edit.",
-        r"% Needs \usepackage{booktabs,longtable} and, for the quotation marks, \usepackage[T1]{fontenc}.",
+        r"% Needs \usepackage{booktabs,graphicx} and, for the quotation marks, \usepackage[T1]{fontenc}.",
         rf"\subsection*{{{latex_text(document.title)}}}",
         r"\begin{itemize}",
         *(rf"  \item {latex_text(note)}" for note in document.notes),
@@ -59,17 +59,19 @@ def _grid(grid: Grid) -> list[str]:
         rows += [r"\midrule"] if position in grid.rules else []
         rows.append(_line([latex_text(text) for text in row]))
     return [
-        r"{\footnotesize\setlength{\tabcolsep}{3pt}",
-        rf"\begin{{longtable}}{{{columns}}}",
-        rf"\caption{{{latex_text(grid.title)}}} \\",
+        r"\begin{table}[htbp]",
+        r"\footnotesize\setlength{\tabcolsep}{3pt}",
+        rf"\caption{{{latex_text(grid.title)}}}",
+        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+        rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule",
         *_group_lines(grid),
         _line([latex_text(heading.label) for heading in grid.headings]),
         r"\midrule",
-        r"\endhead",
         *rows,
         r"\bottomrule",
-        r"\end{longtable}}",
+        r"\end{tabular}}",
+        r"\end{table}",
     ]
 
 

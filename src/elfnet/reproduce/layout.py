@@ -45,14 +45,21 @@ class Document:
     grids: Sequence[Grid] = field(default_factory=tuple)
 
 
+def shown_columns(table: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The columns in which something is run, so that a page does not consist of "not run"; all, if nothing is."""
+    run = {cell["column"] for cell in table["cells"] if cell["n"]}
+    return [column for column in table["columns"] if column["name"] in run or not run]
+
+
 def overview(table: Mapping[str, Any]) -> Grid:
     """The paper's layout: a row a system, and for every column our number and the paper's."""
+    columns = shown_columns(table)
     headings = [Heading("system", numeric=False)]
-    for column in table["columns"]:
+    for column in columns:
         headings += [Heading("ours", column["label"]), Heading("paper", column["label"])]
     rows = []
     for row in table["rows"]:
-        cells = [_cell(table, row, column) for column in table["columns"]]
+        cells = [_cell(table, row, column) for column in columns]
         texts = [text for cell in cells for text in (_ours(cell), _paper(row, cell))]
         rows.append([row["label"], *texts])
     title = "Accuracy in % (mean cost; number of seeds) at one threshold s for all exits"
