@@ -1,4 +1,4 @@
-"""Rows that differ only after training: one training for both, and the same weights as if each had its own."""
+"""Rows that are trained alike: one training for both, and the same weights as if each had its own."""
 
 from pathlib import Path
 from typing import Any
@@ -41,23 +41,33 @@ def test_the_second_row_has_the_first_ones_training_and_its_own_rule(both: tuple
 def test_the_table_says_so(both: tuple[Path, Outcome]) -> None:
     out, outcome = both
     assert list(outcome.table["shared_trainings"]) == ["BranchyNet+DRW"]
-    assert "BranchyNet+DRW has the training of All exits, no training rule" in (out / "table.md").read_text()
+    assert "BranchyNet+DRW has the weights of All exits, no training rule" in (out / "table.md").read_text()
 
 
+@pytest.mark.parametrize(("first", "second"), [(JOINT, ENTROPY), ("logit-adjusted", "balanced-softmax")])
 def test_a_training_of_its_own_ends_with_the_same_weights(
-    both: tuple[Path, Outcome], tiny: dict[str, Any], tmp_path: Path
+    first: str, second: str, tiny: dict[str, Any], tmp_path: Path
 ) -> None:
-    outcome = reproduce_table("table2", tmp_path, rows=[ENTROPY], columns=[COLUMN], settings=tiny)
-    assert outcome.table["shared_trainings"] == {}
-    shared, own = (load_file(run_of(out, ENTROPY).checkpoint("last")) for out in (both[0], tmp_path))
+    together, alone = tmp_path / "together", tmp_path / "alone"
+    outcome = reproduce_table("table2", together, rows=[first, second], columns=[COLUMN], settings=tiny)
+    assert len(outcome.table["shared_trainings"]) == 1
+    assert reproduce_table("table2", alone, rows=[second], columns=[COLUMN], settings=tiny).done == 1
+    assert "training_of" not in run_of(alone, second).info()
+    shared, own = (load_file(run_of(out, second).checkpoint("last")) for out in (together, alone))
     assert shared.keys() == own.keys()
     assert all(own[name].equal(tensor) for name, tensor in shared.items())
 
 
 @pytest.mark.parametrize(
     ("settings", "seed"),
-    [({"exits.rule": "elf"}, 0), ({"train.seed": 1}, 0), ({}, 0), ({"exits.confidence": "entropy"}, 1)],
-    ids=["trained otherwise", "drawn otherwise", "the same row", "another seed of the table"],
+    [
+        ({"exits.rule": "elf"}, 0),
+        ({"criterion.loss": "balanced-softmax", "criterion.reweight": "none"}, 0),
+        ({"train.seed": 1}, 0),
+        ({}, 0),
+        ({"exits.confidence": "entropy"}, 1),
+    ],
+    ids=["another rule", "another loss", "another seed of the training", "the same row", "another seed of the table"],
 )
 def test_what_differs_in_training_or_not_at_all_is_not_taken_over(
     settings: dict[str, Any], seed: int, tmp_path: Path

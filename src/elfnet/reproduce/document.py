@@ -32,7 +32,7 @@ def _notes(table: Mapping[str, Any]) -> list[str]:
         )
         notes.append(f"Settings changed from the recipes of this tier: {changed}.")
     notes += [
-        f"{row} has the training of {other}, which differs from its own in nothing; its exits decide otherwise."
+        f"{row} has the weights of {other}: its own training would differ in nothing."
         for row, other in table["shared_trainings"].items()
     ]
     notes += _how_to_read(table)

@@ -1,7 +1,7 @@
-"""Rows that differ only in what is decided after training share one: the second begins with the first one's weights.
+"""Rows whose trainings are the same share one: the second begins with the first one's weights.
 
-BranchyNet's row is such a one: its training is that of all exits without a rule, bit for bit, and only what an exit
-compares with its threshold is another. Training it again would cost an hour and change nothing.
+BranchyNet's training is that of all exits without a rule, bit for bit; only what an exit compares with its threshold is
+another. Balanced softmax is the logit-adjusted loss at tau 1. Training them again would cost an hour for nothing.
 """
 
 import shutil
@@ -12,14 +12,14 @@ from elfnet.recipe.load import validate_recipe
 from elfnet.recipe.schema import Recipe
 from elfnet.reproduce.cell import Cell
 from elfnet.reproduce.directory import TableDirectory
-from elfnet.reproduce.same_recipe import changed, content_of, differences
+from elfnet.reproduce.same_recipe import Content, changed, content_of, differences
 
 DECIDED_AFTERWARDS = frozenset({"exits.confidence", "exits.infer_confidence_scale", "exits.search"})
 """Settings that training does not read."""
 
 
 def take_over_training(cell: Cell, asked: Recipe, directory: TableDirectory, done: Iterable[Cell]) -> None:
-    """Begin a run with the training of a finished one, if there is one that differs in nothing else.
+    """Begin a run with the training of a finished one, if there is one that was trained alike.
 
     Args:
         done: runs of the table that are finished.
@@ -31,9 +31,10 @@ def take_over_training(cell: Cell, asked: Recipe, directory: TableDirectory, don
         source = directory.run(other)
         if (other.column.name, other.seed) != (cell.column.name, cell.seed) or not source.exists():
             continue
-        there = content_of(source.recipe())
-        different = {name: wanted for name, _, wanted in differences(there, content_of(asked))}
-        if not different or not different.keys() <= DECIDED_AFTERWARDS:
+        there, wanted = content_of(source.recipe()), content_of(asked)
+        different = {name: value for name, _, value in differences(there, wanted)}
+        in_training = {name for name, *_ in differences(_as_trained(there), _as_trained(wanted))} - DECIDED_AFTERWARDS
+        if in_training or not different:
             continue
         # Made beside it and then renamed: a run that is cut short here has not been begun.
         begun = RunDirectory(run.root.with_suffix(".begun"))
@@ -44,3 +45,10 @@ def take_over_training(cell: Cell, asked: Recipe, directory: TableDirectory, don
         begun.create(recipe, {**source.info(), "training_of": other.row.name})
         begun.root.rename(run.root)
         return
+
+
+def _as_trained(content: Content) -> Content:
+    """The same training under one name."""
+    if content["criterion"]["loss"] == "balanced-softmax":
+        return changed(content, {"criterion.loss": "logit-adjusted", "criterion.adjust_tau": 1.0})
+    return content
