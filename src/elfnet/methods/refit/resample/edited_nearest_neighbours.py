@@ -1,4 +1,4 @@
-"""Edited nearest neighbours (Wilson 1972): an example goes if any of its nearest neighbours is of another class.
+"""Edited nearest neighbours (Wilson 1972): an example goes if most of its nearest neighbours are of another class.
 
 The smallest class is left alone. So is a class of which nothing would remain: it could not be learnt at all.
 """
@@ -12,7 +12,7 @@ from elfnet.methods.refit.resample.resampled import Floats, Resampled
 
 def edit_nearest_neighbours(features_NF: Floats, labels_N: Ints, *, neighbours: int, seed: int) -> Resampled:  # noqa: ARG001
     near = min(neighbours, len(labels_N) - 1)
-    sampler = sampler_class("under_sampling", "EditedNearestNeighbours")(n_neighbors=near, kind_sel="all")
+    sampler = sampler_class("under_sampling", "EditedNearestNeighbours")(n_neighbors=near, kind_sel="mode")
     run_sampler(sampler, features_NF, labels_N)
     kept_N = np.zeros(len(labels_N), dtype=bool)
     kept_N[sampler.sample_indices_] = True
