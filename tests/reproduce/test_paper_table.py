@@ -4,6 +4,7 @@ import pytest
 
 from elfnet.data.profiles import exponential_counts
 from elfnet.errors import RequestError
+from elfnet.recipe.load import shipped_methods
 from elfnet.reproduce.cell import Cell, recipe_of
 from elfnet.reproduce.paper_table import TABLES, load_table
 from elfnet.reproduce.tiers import TIERS
@@ -88,7 +89,14 @@ def test_rows_that_the_paper_does_not_have_are_marked() -> None:
         extra = {row.name for row in rows if not row.in_paper}
         assert {"joint-ce-drw", "branchynet", "logit-adjustment", "elf-ldam-scaled-drw"} <= extra
         assert ("msdnet" in extra) is (name == "table2")
+        assert {"elf-ce-drw-2x", "elf-ldam-drw-2x"} <= {row.name for row in rows if row.times_epochs == 2}
         assert ("crt" in extra) is (name != "table1")
+
+
+def test_every_shipped_method_but_those_without_deferral_has_a_row() -> None:
+    """Whoever adds a method adds its row; the paper defers all its weights."""
+    without = {"ldam", "elf-ce", "elf-focal", "elf-focal-drw", "elf-ldam"}
+    assert {row.method for row in load_table("table2").rows} == set(shipped_methods()) - without
 
 
 def test_a_name_that_does_not_exist_is_refused_with_the_nearest() -> None:

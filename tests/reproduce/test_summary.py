@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from elfnet.reproduce.document import document_of
 from elfnet.reproduce.paper_table import load_table
 from elfnet.reproduce.summary import spread, summarise
 from elfnet.reproduce.tiers import TIERS
@@ -85,3 +86,11 @@ def test_smoke_says_which_data_it_has_instead(make_record: Any) -> None:
     table = table_of((("ce", COLUMN, 0), make_record("ce", tier="smoke", images=414)), tier="smoke")
     assert table["columns"][0]["label"] == "CIFAR-10-LT, 100 (digits instead)"
     assert table["stand_ins"] == {}
+
+
+def test_what_is_trained_at_double_cost_is_named(make_record: Any) -> None:
+    table = table_of((("ce", COLUMN, 0), make_record("ce")), (("bbn", COLUMN, 0), make_record("bbn")))
+    assert table["trained_at_double_cost"] == ["BBN"]
+    (note,) = (note for note in document_of(table).notes if note.startswith("BBN runs two batches"))
+    assert "training costs twice that of row CE" in note
+    assert "BBN" not in " ".join(document_of(table_of((("ce", COLUMN, 0), make_record("ce")))).notes)

@@ -39,7 +39,7 @@ MARKDOWN = r"""<!-- Written by 'elfnet reproduce' from the records of the runs; 
 """
 
 LATEX = r"""% Written by 'elfnet reproduce' from the records of the runs; do not edit.
-% Needs \usepackage{booktabs,graphicx} and, for the quotation marks, \usepackage[T1]{fontenc}.
+% Needs \usepackage{booktabs,adjustbox} and, for the quotation marks, \usepackage[T1]{fontenc}.
 \subsection*{A \& B\_1}
 \begin{itemize}
   \item 100 \% $<$b$>$\textbackslash{}x$<$/b$>$
@@ -49,7 +49,7 @@ LATEX = r"""% Written by 'elfnet reproduce' from the records of the runs; do not
 \begin{table}[htbp]
 \footnotesize\setlength{\tabcolsep}{3pt}
 \caption{$\tau$ $|$ \{d\}}
-\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%
+\begin{adjustbox}{max totalsize={\linewidth}{0.9\textheight},center}
 \begin{tabular}{lrr}
 \toprule
  & \multicolumn{2}{c}{col\_1} \\
@@ -60,7 +60,8 @@ CE & 70.1 $\pm$ 0.3 & 70.4$^\dagger$* \\
 \midrule
 $<$script$>$ & not run & -- \\
 \bottomrule
-\end{tabular}}
+\end{tabular}
+\end{adjustbox}
 \end{table}
 """
 

@@ -35,6 +35,12 @@ def _notes(table: Mapping[str, Any]) -> list[str]:
         f"{row} has the weights of {other}: its own training would differ in nothing."
         for row, other in table["shared_trainings"].items()
     ]
+    notes += [
+        f"{row} runs two batches a training step, one through each branch: training costs twice that of row CE. Its "
+        "branches share all but the last block and the classifier, so that at inference it costs little more; the paper "
+        "counts +100 %."
+        for row in table["trained_at_double_cost"]
+    ]
     notes += _how_to_read(table)
     notes += [f"Made by {text}." for text in table["made_by"]]
     return notes

@@ -1,4 +1,4 @@
-"""A table as LaTeX, to be read into a document that has booktabs and graphicx."""
+"""A table as LaTeX, to be read into a document that has booktabs and adjustbox."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -27,6 +27,7 @@ _ESCAPES = {
     "†": r"$^\dagger$",
     "–": "--",
     "−": "$-$",
+    "√": r"$\surd$",
     "\ufffd": "?",
 }
 _ESCAPE = str.maketrans(_ESCAPES)
@@ -38,10 +39,10 @@ def latex_text(text: str) -> str:
 
 
 def latex(document: Document) -> str:
-    """One floating table a grid, made smaller where it is wider than the line."""
+    """One floating table a grid, made smaller where it is wider than the line or higher than the page."""
     lines = [
         "% Written by 'elfnet reproduce' from the records of the runs; do not edit.",
-        r"% Needs \usepackage{booktabs,graphicx} and, for the quotation marks, \usepackage[T1]{fontenc}.",
+        r"% Needs \usepackage{booktabs,adjustbox} and, for the quotation marks, \usepackage[T1]{fontenc}.",
         rf"\subsection*{{{latex_text(document.title)}}}",
         r"\begin{itemize}",
         *(rf"  \item {latex_text(note)}" for note in document.notes),
@@ -62,7 +63,7 @@ def _grid(grid: Grid) -> list[str]:
         r"\begin{table}[htbp]",
         r"\footnotesize\setlength{\tabcolsep}{3pt}",
         rf"\caption{{{latex_text(grid.title)}}}",
-        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+        r"\begin{adjustbox}{max totalsize={\linewidth}{0.9\textheight},center}",
         rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule",
         *_group_lines(grid),
@@ -70,7 +71,8 @@ def _grid(grid: Grid) -> list[str]:
         r"\midrule",
         *rows,
         r"\bottomrule",
-        r"\end{tabular}}",
+        r"\end{tabular}",
+        r"\end{adjustbox}",
         r"\end{table}",
     ]
 

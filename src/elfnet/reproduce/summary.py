@@ -57,6 +57,7 @@ def summarise(table: PaperTable, tier: Tier, records: Mapping[tuple[str, str, in
             for column in table.columns
         },
         "shared_trainings": _shared_trainings(table, records),
+        "trained_at_double_cost": _of_two_branches(table, records),
         "made_by": _made_by(records.values()),
         "has_groups": table.has_groups,
         "columns": [{"name": column.name, "label": _label(column, tier)} for column in table.columns],
@@ -141,6 +142,12 @@ def _shared_trainings(table: PaperTable, records: Mapping[tuple[str, str, int], 
     """By label of a row, that of the row whose training it has."""
     found = {row: record.get("training_of") for (row, _, _), record in records.items()}
     return {table.row(row).label: table.row(other).label for row, other in found.items() if other}
+
+
+def _of_two_branches(table: PaperTable, records: Mapping[tuple[str, str, int], Record]) -> list[str]:
+    """Labels of rows whose every training step runs two batches (BBN), which no cost of inference shows."""
+    found = {row for (row, _, _), record in records.items() if record["recipe"]["model"]["branches"] == 2}
+    return [row.label for row in table.rows if row.name in found]
 
 
 def _made_by(records: Any) -> list[str]:
