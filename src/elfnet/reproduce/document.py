@@ -36,9 +36,9 @@ def _notes(table: Mapping[str, Any]) -> list[str]:
         for row, other in table["shared_trainings"].items()
     ]
     notes += [
-        f"{row} runs two batches a training step, one through each branch: training costs twice that of row CE. Its "
-        "branches share all but the last block and the classifier, so that at inference it costs little more; the paper "
-        "counts +100 %."
+        f"{row} runs two batches a training step, one through each branch: training costs twice that of row CE. At "
+        "inference, where the branches share all but the last block and the classifier, it costs little more; the "
+        "paper counts +100 %."
         for row in table["trained_at_double_cost"]
     ]
     notes += _how_to_read(table)
