@@ -3,12 +3,14 @@
     python benchmarks/bench_serve.py RUN
 
 Clients live in a process of their own (`http_clients.py`) but on the same cores, so their work still counts against the
-service, and engine times are wall-clock times on cores that are shared with it.
+service, and engine times are wall-clock times on cores that are shared with it. They send images of the run's test
+split, so that images leave at all exits. The model and the one that does nothing take turns.
 """
 
 import io
 import json
 import re
+import struct
 import subprocess
 import sys
 import threading
@@ -22,20 +24,24 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from elfnet.checkpoint.run_directory import open_run
+from elfnet.checkpoint.run_directory import RunDirectory, open_run
 from elfnet.deploy.engine import Answers
 from elfnet.deploy.export_run import export_run
 from elfnet.deploy.load import load
 from elfnet.deploy.model import Model
+from elfnet.deploy.run_images import split_images
 from elfnet.serve.run import listen, server_for
 from elfnet.serve.service import Service
 from elfnet.serve.settings import ServeSettings
 from timing import write_results
 
 CLIENTS = (1, 16, 64)
-SECONDS = 4.0
+SECONDS = 3.0
+ROUNDS = 3
 OVERLOAD_SECONDS = 60.0
 BATCH = 64
+
+Requests = list[bytes]
 
 
 class Idle:
@@ -93,11 +99,20 @@ def request_of(picture: Image.Image) -> bytes:
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
-def crowd(port: int, clients: int, seconds: float, request: bytes) -> list[tuple[int, float]]:
-    """(status, seconds) of every request of a crowd of clients, who live in another process."""
+def pictures(run: RunDirectory, model: Model) -> list[Image.Image]:
+    """Images of the test split, as files would hold them."""
+    images_NHWK = split_images(run, "test", most=BATCH).transpose(0, 2, 3, 1)
+    pixels_NHWK = 255 * (images_NHWK * np.array(model.preprocess.std) + np.array(model.preprocess.mean))
+    shape = model.preprocess.shape if model.preprocess.shape[2] == 3 else model.preprocess.shape[:2]
+    return [Image.fromarray(pixels.reshape(shape)) for pixels in pixels_NHWK.round().astype(np.uint8)]
+
+
+def crowd(port: int, clients: int, seconds: float, requests: Requests) -> tuple[list[tuple[int, float]], float]:
+    """(status, seconds) of every request of a crowd of clients in another process, and its processor seconds."""
     words = [sys.executable, str(Path(__file__).with_name("http_clients.py")), str(port), str(clients), str(seconds)]
-    done = subprocess.run(words, input=request, capture_output=True, check=True)
-    return [(status, taken) for status, taken in json.loads(done.stdout)]
+    content = b"".join(struct.pack(">Q", len(request)) + request for request in requests)
+    done = json.loads(subprocess.run(words, input=content, capture_output=True, check=True).stdout)
+    return [(status, taken) for status, taken in done["answered"]], done["processor_seconds"]
 
 
 def summary(answered: list[tuple[int, float]], seconds: float) -> dict[str, Any]:
@@ -114,12 +129,17 @@ def summary(answered: list[tuple[int, float]], seconds: float) -> dict[str, Any]
     }
 
 
-def load_run(model: Model, clients: int, request: bytes) -> dict[str, Any]:
+def load_run(model: Model, clients: int, requests: Requests) -> dict[str, Any]:
     with Running(model, ServeSettings()) as running:
-        crowd(running.port, clients, 0.5, request)
+        crowd(running.port, clients, 0.5, requests)
         images, seconds = running.figure("elfnet_batch_images_sum"), running.figure("elfnet_engine_seconds_sum")
         calls = running.figure("elfnet_batch_images_count")
-        result = summary(crowd(running.port, clients, SECONDS, request), SECONDS)
+        busy = time.process_time()
+        answered, of_clients = crowd(running.port, clients, SECONDS, requests)
+        busy = time.process_time() - busy
+        result = summary(answered, SECONDS)
+        result["processor_ms_per_request"] = round(1e3 * busy / len(answered), 3)
+        result["processor_ms_per_request_of_clients"] = round(1e3 * of_clients / len(answered), 3)
         done = running.figure("elfnet_batch_images_sum") - images
         result["engine_ms_per_image"] = round(1e3 * (running.figure("elfnet_engine_seconds_sum") - seconds) / done, 4)
         result["mean_batch"] = round(done / (running.figure("elfnet_batch_images_count") - calls), 1)
@@ -132,61 +152,82 @@ def resident_megabytes() -> float:
     return int(found) / 1024
 
 
-def overload(model: Model, request: bytes, *, shed: bool) -> dict[str, Any]:
+def overload(model: Model, requests: Requests, *, shed: bool) -> dict[str, Any]:
     """Many more clients than the queue holds, without a pause: all must be answered, and memory must not grow."""
     settings = ServeSettings(max_queue=32, max_requests=40, max_images=8, shed_by_budget=shed)
     with Running(model, settings) as running:
-        crowd(running.port, 160, 2.0, request)
+        crowd(running.port, 160, 2.0, requests)
         before = resident_megabytes()
-        result = summary(crowd(running.port, 160, OVERLOAD_SECONDS, request), OVERLOAD_SECONDS)
+        answered, _ = crowd(running.port, 160, OVERLOAD_SECONDS, requests)
+        result = summary(answered, OVERLOAD_SECONDS)
         recent = running.service.metrics.recent.figures()
         return {
             **result,
+            "asked_against_accepted": round(len(answered) / result["statuses"]["200"], 2),
             "megabytes_before": round(before, 1),
             "megabytes_after": round(resident_megabytes(), 1),
             "mean_cost": None if recent.mean_cost is None else round(recent.mean_cost, 3),
         }
 
 
-def main(run: str) -> None:
+def bare_engine_ms(model: Model, images_NKHW: NDArray[np.float32], batch: int) -> float:
+    """Milliseconds an image, in batches of one size, with the machine to itself."""
+    batches = [images_NKHW[at : at + batch] for at in range(0, len(images_NKHW), batch)]
+    for ready in batches[:3]:
+        model.engine(ready)
+    began, images = time.perf_counter(), 0
+    while time.perf_counter() - began < 1.0:
+        for ready in batches:
+            model.engine(ready)
+        images += len(images_NKHW)
+    return round(1e3 * (time.perf_counter() - began) / images, 4)
+
+
+def middle(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """The round with the median of requests a second."""
+    return sorted(results, key=lambda result: float(result["requests_per_second"]))[len(results) // 2]
+
+
+def main(name: str) -> None:
+    run = open_run(name)
     with TemporaryDirectory() as directory:
-        model = load(export_run(open_run(run), Path(directory) / "bundle", measure_memory=None).path)
+        model = load(export_run(run, Path(directory) / "bundle", measure_memory=None).path)
     model.set_operating_point(0.6)
-    height, width, _ = model.preprocess.shape
-    noise = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    picture = Image.fromarray(noise).resize((width, height))
-    request = request_of(picture)
-    ready = model.preprocess([picture] * BATCH)
-    for _ in range(3):
-        model.engine(ready)
-    began, rounds = time.perf_counter(), 0
-    while time.perf_counter() - began < 2.0:
-        model.engine(ready)
-        rounds += 1
-    bare = rounds * BATCH / (time.perf_counter() - began)
-    served = {str(clients): load_run(model, clients, request) for clients in CLIENTS}
-    real = model.engine
-    model.engine = Idle(model)  # type: ignore[assignment]
-    idle = load_run(model, CLIENTS[-1], request)
-    model.engine = real
-    most = served[str(CLIENTS[-1])]
+    images = pictures(run, model)
+    requests = [request_of(image) for image in images]
+    real, idle_engine = model.engine, Idle(model)
+    rounds: dict[str, list[dict[str, Any]]] = {}
+    bare: dict[int, list[float]] = {1: [], BATCH: []}
+    for _ in range(ROUNDS):
+        for batch, times in bare.items():
+            times.append(bare_engine_ms(model, model.preprocess(images), batch))
+        for clients in CLIENTS:
+            rounds.setdefault(str(clients), []).append(load_run(model, clients, requests))
+        model.engine = idle_engine  # type: ignore[assignment]
+        rounds.setdefault("idle", []).append(load_run(model, CLIENTS[-1], requests))
+        model.engine = real
+    most = str(CLIENTS[-1])
+
+    def ratio(figure: str, above: str, below: str) -> list[float]:
+        return [round(a[figure] / b[figure], 3) for a, b in zip(rounds[above], rounds[below], strict=True)]
+
     write_results(
         "serve",
         {
-            "note": "clients live in another process, on the same two cores",
-            "bare_engine_images_per_second_batch_64": round(bare, 1),
-            "by_clients": served,
-            "idle_model_64_clients": idle,
-            "ratios": {
-                "requests_against_bare_engine": round(most["requests_per_second"] / bare, 3),
-                "requests_against_idle_model": round(most["requests_per_second"] / idle["requests_per_second"], 3),
-                "engine_time_per_image_against_one_client": round(
-                    most["engine_ms_per_image"] / served["1"]["engine_ms_per_image"], 3
-                ),
+            "note": "clients live in another process, on the same cores; the round with the median rate of requests",
+            "bare_engine_ms_per_image": {f"batch {batch}": sorted(times) for batch, times in bare.items()},
+            "by_clients": {str(clients): middle(rounds[str(clients)]) for clients in CLIENTS},
+            "idle_model_64_clients": middle(rounds["idle"]),
+            "ratios_by_round": {
+                "requests_against_idle_model": ratio("requests_per_second", most, "idle"),
+                "engine_time_per_image_against_one_client": ratio("engine_ms_per_image", most, "1"),
+                "bare_engine_time_per_image_against_batch_1": [
+                    round(a / b, 3) for a, b in zip(bare[BATCH], bare[1], strict=True)
+                ],
             },
             "overload": {
-                "refuse": overload(model, request, shed=False),
-                "shed_by_budget": overload(model, request, shed=True),
+                "refuse": overload(model, requests, shed=False),
+                "shed_by_budget": overload(model, requests, shed=True),
             },
         },
     )

@@ -65,6 +65,11 @@ def test_metrics_count_what_happened(
     assert traffic["p95_ms"] >= traffic["p50_ms"] > 0
 
 
+def test_other_methods_of_the_busy_route_are_answered_too(client: TestClient) -> None:
+    answer = client.get("/v1/predict")
+    assert (answer.status_code, answer.json()) == (405, {"error": "GET is not answered here"})
+
+
 @pytest.mark.parametrize("path", ["/", "/v1/model", "/page/app.js", "/nothing", "/metrics"])
 def test_every_answer_has_the_security_headers(client: TestClient, path: str) -> None:
     headers = client.get(path, headers={"Origin": "http://elsewhere.example"}).headers

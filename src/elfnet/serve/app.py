@@ -1,5 +1,6 @@
 """The ASGI application."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -8,6 +9,7 @@ from fastapi import FastAPI
 from elfnet.serve import model_routes, monitor_routes, page_routes, predict_route
 from elfnet.serve.envelope import Envelope
 from elfnet.serve.error_answers import add_error_answers
+from elfnet.serve.quick_way import QuickWay
 from elfnet.serve.service import Service
 from elfnet.version import __version__
 
@@ -17,7 +19,7 @@ def create_app(service: Service) -> FastAPI:
 
     @asynccontextmanager
     async def life(_app: FastAPI) -> AsyncIterator[None]:
-        service.start()
+        service.start(asyncio.get_running_loop())
         try:
             yield
         finally:
@@ -36,5 +38,6 @@ def create_app(service: Service) -> FastAPI:
     for routes in (predict_route, model_routes, monitor_routes, page_routes):
         app.include_router(routes.router)
     add_error_answers(app)
+    app.add_middleware(QuickWay, service=service)
     app.add_middleware(Envelope, service=service)
     return app

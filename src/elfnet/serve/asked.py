@@ -162,4 +162,5 @@ def _require_few(images: int, most: int) -> None:
 
 def _short(name: str) -> str:
     """A name from outside, fit for a line of text."""
-    return "".join(character for character in name[:LONGEST_NAME] if character.isprintable())
+    short = name[:LONGEST_NAME]
+    return short if short.isprintable() else "".join(character for character in short if character.isprintable())

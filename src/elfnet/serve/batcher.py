@@ -7,8 +7,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,13 +41,31 @@ class Batched:
     engine_ms: float
 
 
+class Promised(Protocol):
+    """A future, of asyncio or of threads; whoever gives up waiting cancels it."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, result: Batched) -> None: ...
+
+    def set_exception(self, exception: BaseException) -> None: ...
+
+
 @dataclass(eq=False)
 class _Job:
+    promised: Promised
     pixels_NHWK: Pixels
     point: str | float | None
     every_exit: bool
     arrived: float
-    future: "Future[Batched]" = field(default_factory=Future)
+
+
+HandOver = Callable[[Callable[[], None]], object]
+"""Runs a function where the futures of a batch may be resolved, now or soon."""
+
+
+def at_once(resolve: Callable[[], None]) -> None:
+    resolve()
 
 
 class Batcher:
@@ -60,6 +79,9 @@ class Batcher:
         point_under_pressure: from the share of the queue that is full to the point for those who ask for none.
         on_batch: told of every call of the engine: point, answers, seconds.
     """
+
+    hand_over: HandOver = staticmethod(at_once)
+    """Once a batch, not once a request: waking another thread costs as much as a small answer."""
 
     def __init__(
         self,
@@ -104,9 +126,11 @@ class Batcher:
         """About how long it takes to work off what waits; at least 1."""
         return max(1, math.ceil(self._waiting * self._seconds_per_image))
 
-    def submit(self, pixels_NHWK: Pixels, point: str | float | None, *, every_exit: bool = False) -> "Future[Batched]":
-        """Queue one request; 503 if the queue is full or the service is ending."""
-        job = _Job(pixels_NHWK, point, every_exit, time.monotonic())
+    def submit(
+        self, promised: Promised, pixels_NHWK: Pixels, point: str | float | None, *, every_exit: bool = False
+    ) -> None:
+        """Queue one request, whose answer `promised` will hold; 503 if the queue is full or the service is ending."""
+        job = _Job(promised, pixels_NHWK, point, every_exit, time.monotonic())
         with self._changed:
             if self._closing:
                 raise Refusal(503, "the service is shutting down", Retry_After="5", Connection="close")
@@ -114,8 +138,9 @@ class Batcher:
                 raise overloaded(f"{self._waiting} images are waiting already; try again", self.retry_seconds())
             self._jobs.append(job)
             self._waiting += len(pixels_NHWK)
-            self._changed.notify()
-        return job.future
+            # The thread is woken by the first job and by a full batch; in between it would only look and wait again.
+            if len(self._jobs) == 1 or self._waiting >= self._max_batch:
+                self._changed.notify()
 
     def _work(self) -> None:
         while jobs := self._take():
@@ -146,7 +171,7 @@ class Batcher:
                 images += len(taken[-1].pixels_NHWK)
             self._waiting -= images
         # Whoever gave up waiting is not computed.
-        return [job for job in taken if job.future.set_running_or_notify_cancel()] or self._take()
+        return [job for job in taken if not job.promised.done()] or self._take()
 
     def _compute(self, asked: str | float | None, group: list[_Job]) -> None:
         try:
@@ -158,6 +183,7 @@ class Batcher:
             seconds = time.perf_counter() - began
             self._seconds_per_image += 0.1 * (seconds / len(pixels_BHWK) - self._seconds_per_image)
             self._on_batch(point, answers, seconds)
+            made: list[Batched] = []
             start = 0
             for job in group:
                 rows = slice(start, start + len(job.pixels_NHWK))
@@ -165,20 +191,29 @@ class Batcher:
                 logits_EC = None
                 if job.every_exit:
                     logits_EC = logits_of_every_exit(self._model.engine.backend, images_BKHW[rows])[:, 0]
-                job.future.set_result(
-                    Batched(point, _rows(answers, rows), logits_EC, len(pixels_BHWK), 1000.0 * seconds)
-                )
+                made.append(Batched(point, _rows(answers, rows), logits_EC, len(pixels_BHWK), 1000.0 * seconds))
+            self.hand_over(partial(_keep_promises, group, made))
         except Exception as error:
             # One bad batch must not end the thread that serves everybody.
-            for job in group:
-                if not job.future.done():
-                    job.future.set_exception(error)
+            self.hand_over(partial(_break_promises, group, error))
 
     def _resolve(self, asked: str | float | None) -> str:
         if asked is None:
             return self._point(self._full_share)
         family = self._model.engine.family
         return asked if isinstance(asked, str) else family.for_budget(asked).name
+
+
+def _keep_promises(group: list[_Job], made: list[Batched]) -> None:
+    for job, result in zip(group, made, strict=True):
+        if not job.promised.done():
+            job.promised.set_result(result)
+
+
+def _break_promises(group: list[_Job], error: Exception) -> None:
+    for job in group:
+        if not job.promised.done():
+            job.promised.set_exception(error)
 
 
 def _rows(answers: Answers, rows: slice) -> Answers:

@@ -27,10 +27,14 @@ def error_answer(
     return kind({"error": " ".join(message.split())}, status, headers)
 
 
+def refusal_answer(refusal: Refusal) -> JSONResponse:
+    kind = LingeringAnswer if isinstance(refusal, BodyTooLarge) else JSONResponse
+    return error_answer(refusal.status, str(refusal), refusal.headers, kind=kind)
+
+
 async def _refusal(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, Refusal)
-    kind = LingeringAnswer if isinstance(error, BodyTooLarge) else JSONResponse
-    return error_answer(error.status, str(error), error.headers, kind=kind)
+    return refusal_answer(error)
 
 
 async def _invalid(_request: Request, error: Exception) -> JSONResponse:

@@ -4,16 +4,14 @@ import asyncio
 import time
 from typing import Annotated, Any
 
-import numpy as np
-from fastapi import APIRouter, Depends, Request
-from numpy.typing import NDArray
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.routing import APIRoute
 
-from elfnet.errors import RequestError
 from elfnet.serve.answers import ErrorAnswer, PredictAnswer, explanation, named_answers
-from elfnet.serve.asked import Asked, PredictJson, read_asked
+from elfnet.serve.asked import PredictJson
+from elfnet.serve.batcher import Batched
 from elfnet.serve.body import read_body
-from elfnet.serve.received_image import decode_upload
-from elfnet.serve.refusal import Refusal
+from elfnet.serve.prepare import prepare
 from elfnet.serve.running import running_service
 from elfnet.serve.service import Service
 
@@ -64,49 +62,32 @@ _BODY = {
 
 
 @router.post(
-    "/v1/predict", response_model_exclude_none=False, responses=REFUSALS, openapi_extra=_BODY, summary="Classify images"
+    "/v1/predict", response_model=PredictAnswer, responses=REFUSALS, openapi_extra=_BODY, summary="Classify images"
 )
-async def predict(request: Request, service: Annotated[Service, Depends(running_service)]) -> PredictAnswer:
+async def predict(request: Request, service: Annotated[Service, Depends(running_service)]) -> Response:
     """Classify one or many images, at the operating point in force or at one of the request's own."""
     began = time.perf_counter()
     limits = service.settings
     with service.admission.admit() as place:
         body = await read_body(request, place, most_bytes=limits.max_body_bytes, seconds=limits.read_seconds)
+        asked, pixels_NHWK = await prepare(service, request.headers.get("content-type", ""), body)
         loop = asyncio.get_running_loop()
-        content_type = request.headers.get("content-type", "")
-        asked, pixels_NHWK = await loop.run_in_executor(service.decoders, _prepare, service, content_type, body)
-        job = service.batcher.submit(pixels_NHWK, asked.point, every_exit=asked.explain)
-        done = await asyncio.wrap_future(job)
+        promised: asyncio.Future[Batched] = loop.create_future()
+        service.batcher.submit(promised, pixels_NHWK, asked.point, every_exit=asked.explain)
+        done = await promised
         answers = named_answers(service.model, [upload.name for upload in asked.uploads], done.answers, asked.top)
         if done.logits_EC is not None:
             every_point = loop.run_in_executor(service.decoders, explanation, service.model, done.logits_EC)
             answers[0].explanation = await every_point
-    return PredictAnswer(
+    answer = PredictAnswer(
         operating_point=done.point,
         milliseconds=1000.0 * (time.perf_counter() - began),
         engine_milliseconds=done.engine_ms,
         batch=done.batch,
         answers=answers,
     )
+    # Made here: FastAPI would validate the answer once more.
+    return Response(answer.model_dump_json(), media_type="application/json")
 
 
-def _prepare(service: Service, content_type: str, body: bytes) -> tuple[Asked, NDArray[np.uint8]]:
-    """Parse and decode, off the event loop; what cannot be answered is refused before it waits in the queue."""
-    asked = read_asked(content_type, body, most_images=service.settings.max_images)
-    _require_point(service, asked.point)
-    pixels = [
-        decode_upload(upload, service.model.preprocess, most_pixels=service.settings.max_pixels)
-        for upload in asked.uploads
-    ]
-    return asked, np.stack(pixels)
-
-
-def _require_point(service: Service, point: str | float | None) -> None:
-    family = service.model.engine.family
-    try:
-        if isinstance(point, str):
-            family.point(point)
-        elif point is not None:
-            family.for_budget(point)
-    except RequestError as error:
-        raise Refusal(422, str(error)) from None
+PREDICT = next(route for route in router.routes if isinstance(route, APIRoute))

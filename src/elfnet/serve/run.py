@@ -7,7 +7,7 @@ import uvicorn
 
 from elfnet.errors import RequestError, WorkError
 from elfnet.serve.app import create_app
-from elfnet.serve.header_deadline import HeaderDeadline
+from elfnet.serve.header_limits import HeaderLimits
 from elfnet.serve.service import Service
 
 BACKLOG = 2048
@@ -40,7 +40,7 @@ def serve(service: Service, listening: socket.socket, *, log_level: str = "warni
 
 
 def server_for(service: Service, *, log_level: str = "warning") -> uvicorn.Server:
-    class Protocol(HeaderDeadline):
+    class Protocol(HeaderLimits):
         header_seconds = service.settings.read_seconds
 
     return uvicorn.Server(

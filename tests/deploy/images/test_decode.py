@@ -6,6 +6,7 @@ import threading
 import warnings
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -278,3 +279,32 @@ def test_warning_filters_survive_many_threads(tmp_path: Path, picture: Image.Ima
     for worker in workers:
         worker.join()
     assert list(warnings.filters) == before
+
+
+def test_a_picture_that_needs_nothing_is_taken_as_it_is(picture: Image.Image, colours: NDArray[np.uint8]) -> None:
+    found = part_of_picture(picture, mode="RGB", choose=whole, limits=Limits())
+    np.testing.assert_array_equal(found, colours)
+    turned = picture.copy()
+    turned.getexif()[0x0112] = 6
+    found = part_of_picture(turned, mode="RGB", choose=whole, limits=Limits())
+    np.testing.assert_array_equal(found, np.rot90(colours, -1))
+    assert turned.size == picture.size
+
+
+def test_where_pillow_is_silent_threads_decode_side_by_side(picture: Image.Image) -> None:
+    """Both come to the barrier while they decode; with a lock around decoding, the second never would."""
+    both = threading.Barrier(2, timeout=10)
+
+    def choose(width: int, height: int) -> Part:
+        both.wait()
+        warnings.warn_explicit("odd metadata", UserWarning, "Image.py", 1, module="PIL.Image")
+        return whole(width, height)
+
+    with warnings.catch_warnings(record=True) as warned, decode.silent_pillow(), ThreadPoolExecutor(2) as threads:
+        reading = [
+            threads.submit(part_of_picture, picture.copy(), mode="RGB", choose=choose, limits=Limits())
+            for _ in range(2)
+        ]
+        for read in reading:
+            read.result()
+    assert warned == []

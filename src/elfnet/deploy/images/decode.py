@@ -15,7 +15,7 @@ from io import BytesIO
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image, ImageOps
 
 from elfnet.data.read_image import FORMATS, Limits, read_crop, to_rgb
 from elfnet.data.resize import Choose, Pixels, resized_image
@@ -27,14 +27,32 @@ MODES = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX")
 
 # Warning filters belong to the whole process: only one thread at a time may change them and put them back.
 _FILTERS = threading.Lock()
+_silenced = 0
 
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
     """Pillow warns of odd metadata, which is no concern here, and of sizes, which have limits of their own here."""
+    if _silenced:
+        yield
+        return
     with _FILTERS, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+
+@contextmanager
+def silent_pillow() -> Iterator[None]:
+    """No warnings of Pillow in the whole process, so that threads which decode need not wait for each other."""
+    global _silenced
+    with _FILTERS:
+        warnings.filterwarnings("ignore", module=r"PIL\b")
+        _silenced += 1
+    try:
+        yield
+    finally:
+        with _FILTERS:
+            _silenced -= 1
 
 
 def read_image(path: str | Path, *, mode: str, choose: Choose, limits: Limits) -> Pixels:
@@ -71,8 +89,14 @@ def part_of_picture(
     """The same for a picture that is open or in memory already."""
     _require_ordinary(picture, name, limits)
     with _without_warnings(), _damage_named(name):
-        upright = to_rgb(ImageOps.exif_transpose(picture), name)
-        return _in_mode(resized_image(upright, choose(*upright.size)), mode)
+        picture.load()
+        # `exif_transpose` copies a picture that stands upright already.
+        turned = picture.getexif().get(ExifTags.Base.Orientation, 1) != 1
+        upright = to_rgb(ImageOps.exif_transpose(picture) if turned else picture, name)
+        part = choose(*upright.size)
+        if (part.box, part.size) == ((0, 0, *upright.size), upright.size):
+            return _in_mode(np.asarray(upright), mode)
+        return _in_mode(resized_image(upright, part), mode)
 
 
 def _in_mode(pixels_HW3: Pixels, mode: str) -> Pixels:

@@ -1,6 +1,7 @@
-"""Who does not finish a header is not waited for: with a clock of our own, and once over a real socket."""
+"""Headers that do not end are not waited for and not kept: with a clock of our own, and over a real socket."""
 
 import http.client
+import json
 import socket
 from collections.abc import Callable, Coroutine
 from contextlib import closing
@@ -10,7 +11,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from elfnet.serve.header_deadline import HeaderDeadline
+from elfnet.serve.header_limits import MOST_HEADER_BYTES, HeaderLimits
 
 HEADER = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -68,16 +69,16 @@ class Transport:
 
 
 @pytest.fixture
-def connection() -> tuple[HeaderDeadline, Transport, Clock]:
+def connection() -> tuple[HeaderLimits, Transport, Clock]:
     """A connection that was just made; it may take 20 seconds."""
     clock, transport = Clock(), Transport()
     config = uvicorn.Config(lambda: None, log_config=None)
-    protocol = HeaderDeadline(config, ServerState(), {}, clock)  # type: ignore[arg-type]
+    protocol = HeaderLimits(config, ServerState(), {}, clock)  # type: ignore[arg-type]
     protocol.connection_made(transport)  # type: ignore[arg-type]
     return protocol, transport, clock
 
 
-Connection = tuple[HeaderDeadline, Transport, Clock]
+Connection = tuple[HeaderLimits, Transport, Clock]
 
 
 def test_silence_is_closed_without_a_word(connection: Connection) -> None:
@@ -126,6 +127,69 @@ def test_a_lost_connection_leaves_no_timer(connection: Connection) -> None:
     protocol, _, clock = connection
     protocol.connection_lost(None)
     assert all(timer.cancelled for timer in clock.timers)
+
+
+def test_a_header_without_end_is_refused(connection: Connection) -> None:
+    protocol, transport, _ = connection
+    protocol.data_received(b"GET / HTTP/1.1\r\nHost: x\r\nX: ")
+    for _ in range(MOST_HEADER_BYTES // 1024):
+        protocol.data_received(bytes([65]) * 1024)
+    assert not transport.is_closing()
+    protocol.data_received(b"A")
+    assert transport.is_closing()
+    assert transport.written.startswith(b"HTTP/1.1 431 ")
+    assert transport.written.endswith(b'{"error":"the header has more than 65,536 bytes; send less"}')
+
+
+CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def test_a_long_body_is_no_header(connection: Connection) -> None:
+    """Also in chunks of one byte, whose frames are longer than they are."""
+    protocol, transport, _ = connection
+    protocol.data_received(CHUNKED)
+    for _ in range(50):
+        protocol.data_received(b"1\r\nA\r\n" * 1000)
+        protocol.data_received(b"2710\r\n" + bytes(10_000) + b"\r\n")
+    assert not transport.is_closing()
+
+
+def test_fields_after_a_body_are_bounded(connection: Connection) -> None:
+    protocol, transport, _ = connection
+    protocol.data_received(CHUNKED)
+    protocol.data_received(b"1\r\nA\r\n0\r\n")
+    for number in range(100):
+        protocol.data_received(b"X-%d: " % number + b"A" * 1000 + b"\r\n")
+        if transport.is_closing():
+            break
+    assert number in range(60, 70)
+    assert transport.written == b""
+
+
+def test_a_next_request_does_not_break_into_the_answer(connection: Connection) -> None:
+    protocol, transport, _ = connection
+    protocol.data_received(HEADER)
+    protocol.data_received(b"GET / HTTP/1.1\r\nX: ")
+    protocol.data_received(b"A" * (MOST_HEADER_BYTES + 1))
+    assert (transport.closed, transport.written) == (True, b"")
+
+
+def test_what_is_not_http_is_told_so_in_one_line(live: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_connection(("127.0.0.1", live().port), timeout=30) as other, other.makefile("rb") as answer:
+        other.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+        head, _, body = answer.read().partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"content-type: application/json" in head
+    assert json.loads(body) == {"error": "this is not HTTP/1.1; send a request line and a header"}
+    assert len(caplog.messages) <= 1
+
+
+def test_a_wish_for_another_protocol_is_passed_over(live: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
+    with closing(http.client.HTTPConnection("127.0.0.1", live().port, timeout=30)) as client:
+        for _ in range(2):
+            client.request("GET", "/healthz", headers={"Connection": "Upgrade", "Upgrade": "websocket"})
+            assert client.getresponse().read() == b'{"status":"ok"}'
+    assert caplog.messages == []
 
 
 def test_the_service_closes_what_is_idle_or_unfinished(live: Callable[..., Any]) -> None:

@@ -1,0 +1,99 @@
+"""Headers that do not end, in time or in size: uvicorn alone waits for ever, and keeps all of it."""
+
+import asyncio
+
+from fastapi.responses import JSONResponse
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from elfnet.serve.envelope import HEADERS
+from elfnet.serve.error_answers import error_answer
+
+MOST_HEADER_BYTES = 65_536
+CHUNK_FRAME_BYTES = 64
+"""What the frame of one chunk of a body may take: its length, two line ends, a short extension."""
+
+
+class HeaderLimits(HttpToolsProtocol):
+    """Closes a connection whose header takes too long or grows too large.
+
+    The clock runs whenever no request is being answered: it starts with the connection, and anew with the first bytes
+    after an answer; more bytes do not set it back. Between an answer and those bytes uvicorn's own
+    `timeout_keep_alive` counts.
+
+    What is neither body nor the frame of a chunk counts as header, so that fields after a body are bounded as well. Of
+    what came in one piece with the first byte nothing counts; the event loop bounds such pieces.
+    """
+
+    header_seconds = 20.0
+    _deadline: asyncio.TimerHandle | None = None
+    _begun = False
+    _header_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        self._header_bytes += len(data)
+        super().data_received(data)
+        if self._header_bytes > MOST_HEADER_BYTES:
+            self._refuse(431, f"the header has more than {MOST_HEADER_BYTES:,} bytes; send less")
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._forget()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._begun, self._header_bytes = True, 0
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        self._begun = False
+
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        self._header_bytes -= len(body)
+
+    def on_chunk_header(self) -> None:
+        self._header_bytes -= CHUNK_FRAME_BYTES
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 (one line of ours, like every refusal)
+        self._write(error_answer(400, "this is not HTTP/1.1; send a request line and a header", CLOSE))
+        self.transport.close()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """The request is answered as if it had not asked; a line in the log for each would only fill it."""
+
+    @property
+    def _answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _watch(self) -> None:
+        if self._answering or self.transport.is_closing():
+            self._forget()
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(self.header_seconds, self._close)
+
+    def _forget(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _close(self) -> None:
+        self._deadline = None
+        self._refuse(408, f"the header did not arrive within {self.header_seconds:g} s; send it faster")
+
+    def _refuse(self, status: int, message: str) -> None:
+        # Who has begun a request is told why; who has said nothing, or is being answered, expects no other answer.
+        if self._begun and not self._answering and not self.transport.is_closing():
+            self._write(error_answer(status, message, CLOSE))
+        self.transport.close()
+
+    def _write(self, answer: JSONResponse) -> None:
+        lines = [b"%b: %b\r\n" % header for header in (*answer.raw_headers, *HEADERS.items())]
+        self.transport.write(b"".join((STATUS_LINE[answer.status_code], *lines, b"\r\n", bytes(answer.body))))
+
+
+CLOSE = {"Connection": "close"}
