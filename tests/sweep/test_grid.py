@@ -43,3 +43,8 @@ def test_a_wrong_value_is_refused_before_anything_runs() -> None:
 def test_names_that_would_coincide_are_refused() -> None:
     with pytest.raises(RequestError, match="same name"):
         cells_of("digits/elf-ce-drw", {}, {"exits.train_threshold": ["2/C", "2_C"]} | {"train.seed": ["0"]})
+
+
+def test_a_setting_that_the_grid_would_override_is_refused() -> None:
+    with pytest.raises(RequestError, match=r"--train\.seed 3 has no effect beside --over train\.seed"):
+        cells_of("digits/elf-ce-drw", {"train.seed": 3}, {"train.seed": ["0", "1"]})

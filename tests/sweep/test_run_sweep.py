@@ -1,8 +1,12 @@
 """Sweeps whose runs are a stand-in command: what is run, what is skipped, what is refused, what the table says."""
 
 import json
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +31,8 @@ if (run.parent.parent / "fail").is_file() and recipe["train"]["seed"] == 1:
     sys.exit("elfnet: no luck")
 accuracy = 0.5 + float(recipe["exits"]["train_threshold"]) + recipe["train"]["seed"] / 100
 point = {"accuracy": accuracy, "accuracy_by_group": {"many": 1.0, "medium": None, "few": 0.25}, "mean_cost": 0.75}
-(run / "metrics.json").write_text(json.dumps({"n": 40, "points": {"full": point}}))
+at_s = {f"s={s}": {**point, "accuracy": accuracy - s / 10, "mean_cost": s} for s in (0.5, 0.9)}
+(run / "metrics.json").write_text(json.dumps({"n": 40, "points": {"full": point, **at_s}}))
 """
 
 
@@ -60,6 +65,52 @@ def test_table_has_every_run_and_the_spread_over_seeds(tmp_path: Path, jobs: int
     lines = (tmp_path / "sweep" / "table.md").read_text().splitlines()
     assert "| 0.3 | 1 | 81.0 | 100.0 | – | 25.0 | 0.750 | 40 |" in lines
     assert "| 0.2 | 70.5 ± 0.7 | 100.0 ± 0.0 | – | 25.0 ± 0.0 | 0.750 ± 0.000 | 2 |" in lines
+    # The paper's ablation: t by s, every s from the same run.
+    assert lines[-4:] == [
+        "| exits.train_threshold | s = 0.5 | s = 0.9 |",
+        "| --- | --- | --- |",
+        "| 0.2 | 65.5 at 0.50 | 61.5 at 0.90 |",
+        "| 0.3 | 75.5 at 0.50 | 71.5 at 0.90 |",
+    ]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent ended")
+def test_a_sweep_that_is_killed_leaves_no_run_behind(tmp_path: Path) -> None:
+    forever = [sys.executable, "-I", "-c", "import os, signal; os.write(3, b'here'); signal.pause()"]
+    starts = (
+        "import os, sys\n"
+        "from elfnet.sweep import local\n"
+        "from elfnet.sweep.run_sweep import run_sweep\n"
+        f"local.train_command = lambda sweep, cell: {forever!r}\n"
+        "popen = local.subprocess.Popen\n"
+        "local.subprocess.Popen = lambda *words, **how: popen(*words, **how, pass_fds=[3])\n"
+        "os.dup2(int(sys.argv[1]), 3)\n"
+        f"run_sweep({RECIPE!r}, ['train.seed=0'], {str(tmp_path / 'sweep')!r})\n"
+    )
+    reads, writes = os.pipe()
+    sweep = subprocess.Popen([sys.executable, "-c", starts, str(writes)], pass_fds=[writes])
+    os.close(writes)
+    with os.fdopen(reads, "rb") as said:
+        assert said.read(4) == b"here"
+        sweep.kill()
+        # The pipe ends when the run does; the test would hang if it went on.
+        assert said.read() == b""
+    assert sweep.wait() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"backend": "ray", "jobs": 2}, "--jobs 2 is for --backend local"),
+        ({"cpus": 2}, "--cpus is for --backend ray"),
+        ({"gpus": 1}, "--gpus is for --backend ray"),
+        ({"address": "10.0.0.1:6379"}, "--address is for --backend ray"),
+    ],
+)
+def test_what_the_backend_would_not_look_at_is_refused(tmp_path: Path, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        run_sweep(RECIPE, OVER, tmp_path / "sweep", **given)
+    assert not (tmp_path / "sweep").exists()
 
 
 def test_what_is_done_is_skipped_and_what_failed_is_gone_on_with(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
     python -m elfnet.sweep.bound_to_parent PARENT COMMAND...
 
-A worker of a cluster may be killed (memory, say); what it ran would go on beside the run that repeats it. Linux can
-send a signal then; elsewhere the command just runs.
+A sweep, or its worker on a cluster, may be killed (memory, say); what it ran would go on beside the run that repeats
+it. Linux can send a signal then; elsewhere the command just runs.
 """
 
 import ctypes

@@ -51,6 +51,9 @@ def parse_over(texts: Sequence[str]) -> dict[str, list[str]]:
 
 def cells_of(recipe: str, settings: Mapping[str, Any], over: Mapping[str, Sequence[str]]) -> list[Cell]:
     """Every combination, the last setting changing fastest; all are checked before any is run."""
+    both = [name for name in over if name in settings]
+    if both:
+        raise RequestError(f"--{both[0]} {settings[both[0]]} has no effect beside --over {both[0]}; leave one out")
     cells = []
     for values in product(*over.values()):
         chosen = dict(zip(over, values, strict=True))

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from threading import Lock
 
 from elfnet.errors import WorkError
+from elfnet.sweep.bound_to_parent import bound_command
 from elfnet.sweep.command import last_line, train_command
 from elfnet.sweep.directory import SweepDirectory
 from elfnet.sweep.grid import Cell
@@ -65,7 +66,9 @@ def _run(sweep: SweepDirectory, cell: Cell, environment: dict[str, str], running
     output = sweep.output_file(cell)
     output.parent.mkdir(parents=True, exist_ok=True)
     with output.open("wb") as file:
-        process = running.begin(train_command(sweep, cell), stdout=file, stderr=subprocess.STDOUT, env=environment)
+        # A sweep that is killed must not leave a run behind: the same command, given again, would run it a second time.
+        command = bound_command(train_command(sweep, cell))
+        process = running.begin(command, stdout=file, stderr=subprocess.STDOUT, env=environment)
         try:
             code = process.wait()
         finally:

@@ -41,6 +41,7 @@ def run_sweep(
     """
     if jobs < 1:
         raise RequestError(f"--jobs {jobs} must be positive")
+    _refuse_without_effect(backend, jobs=jobs, cpus=cpus, gpus=gpus, address=address)
     grid = parse_over(over)
     cells = cells_of(recipe, settings or {}, grid)
     sweep = SweepDirectory(Path(out))
@@ -67,3 +68,13 @@ def run_sweep(
             "and repeat the command to go on"
         )
     return table
+
+
+def _refuse_without_effect(backend: str, *, jobs: int, cpus: int, gpus: float, address: str | None) -> None:
+    """What belongs to the other backend would silently do nothing."""
+    if backend == "ray" and jobs != 1:
+        raise RequestError(f"--jobs {jobs} is for --backend local; Ray runs as many at a time as it has room for")
+    given = {"cpus": cpus != 1, "gpus": gpus != 0, "address": address is not None}
+    if backend == "local" and any(given.values()):
+        name = next(name for name in given if given[name])
+        raise RequestError(f"--{name} is for --backend ray; give that as well, or leave --{name} out")
