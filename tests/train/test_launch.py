@@ -1,5 +1,8 @@
 """How many processes a run has, and what is refused before any is started."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -93,6 +96,26 @@ def test_devices_that_are_not_there_are_refused() -> None:
         start(Launch(devices=2), device="cuda", precision="32-true")
     with pytest.raises(RequestError, match="Apple's GPU is one device"):
         start(Launch(devices=2), device="mps", precision="32-true")
+
+
+def test_several_machines_without_an_address_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    with pytest.raises(RequestError, match="--num-nodes 2 needs the address of the first machine: set MASTER_ADDR"):
+        start(Launch(devices=1, num_nodes=2, timeout=1), device="cpu", precision="32-true")
+
+
+def test_connections_are_closed_when_python_ends() -> None:
+    """Threads of theirs that still run while Python ends may abort the process, and torchrun would call that failed."""
+    script = (
+        "import atexit, os, torch\n"
+        "from elfnet.train.launch import leave_when_done\n"
+        "atexit.register(lambda: print(torch.distributed.is_initialized()))\n"
+        "os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT='0')\n"
+        "torch.distributed.init_process_group('gloo', store=torch.distributed.HashStore(), rank=0, world_size=1)\n"
+        "leave_when_done()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 def test_losing_the_others_is_told_apart_from_other_failures() -> None:

@@ -3,6 +3,7 @@
 On CPUs a "device" is a process; they talk through gloo, GPUs through NCCL.
 """
 
+import atexit
 import inspect
 import logging
 import os
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.plugins.environments import LightningEnvironment
 from lightning_fabric.strategies.ddp import DDPStrategy
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
@@ -129,6 +131,8 @@ def start(launch: Launch, *, device: str, precision: str) -> Fabric:
         strategy=strategy,
         precision=precision,  # type: ignore[arg-type]
     )
+    if launch.num_nodes != 1 and "MASTER_ADDR" not in os.environ:
+        _refuse_no_address(fabric, launch)
     try:
         if restarted():
             _meet_again(device, launch)
@@ -146,6 +150,28 @@ def start(launch: Launch, *, device: str, precision: str) -> Fabric:
             f"({_in_short(error)}); {way_out}, or raise --timeout"
         ) from error
     return fabric
+
+
+def _refuse_no_address(fabric: Fabric, launch: Launch) -> None:
+    """Without a cluster's own environment (SLURM's, say), every machine would wait at its own 127.0.0.1."""
+    if isinstance(getattr(fabric.strategy, "cluster_environment", None), LightningEnvironment):
+        raise RequestError(
+            f"--num-nodes {launch.num_nodes} needs the address of the first machine: set MASTER_ADDR and MASTER_PORT, "
+            "and on each machine its own NODE_RANK, or start it with torchrun"
+        )
+
+
+def leave_when_done() -> None:
+    """Close the connections to the others when this process ends; Fabric does it on GPUs only.
+
+    Called once all work is done: closing them then waits for nobody, and no thread of theirs is left when Python ends.
+    """
+    atexit.register(_leave)
+
+
+def _leave() -> None:
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def lost_others(error: BaseException, launch: Launch) -> WorkError | None:

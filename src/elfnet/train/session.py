@@ -35,7 +35,15 @@ from elfnet.train.calibration_score import balanced_accuracy, predictions
 from elfnet.train.from_recipe import exit_loss_of, loss_of, rule_of, schedule_of
 from elfnet.train.given_network import choose_network, require_same_network
 from elfnet.train.kept_memory import keep_freed_memory
-from elfnet.train.launch import Launch, lost_others, refuse_empty_shares, refuse_uneven_batches, restarted, start
+from elfnet.train.launch import (
+    Launch,
+    leave_when_done,
+    lost_others,
+    refuse_empty_shares,
+    refuse_uneven_batches,
+    restarted,
+    start,
+)
 from elfnet.train.machine import Machine, device_and_precision, fabric_precision
 from elfnet.train.observer import Observer, Silent
 from elfnet.train.processes import Processes
@@ -104,6 +112,8 @@ def train_recipe(
         if lost is None:
             raise
         raise lost from error
+    if launch.world > 1:
+        leave_when_done()
     return run
 
 
