@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from elfnet.data.describe_listing import listings_at
 from elfnet.data.feature_batches import FeatureEvaluationBatches, FeatureTrainingBatches, measured_normalisation
 from elfnet.data.feature_rows import FeatureRows, features
 from elfnet.data.source import SourceRequest
@@ -119,6 +120,8 @@ def test_parquet_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     source = features(SourceRequest(train=tmp_path / "t.parquet"))
     assert source.train.features_NF.tolist() == [[1, 0.5], [2, 4]]
     assert source.class_names == ("x", "y")
+    there = listings_at(tmp_path / "t.parquet", SourceRequest(), features=True)
+    assert (there["train"].label_names, there["train"].labels_N.tolist()) == (("x", "y"), [0, 1])
     columns["b"] = ["no", "numbers"]
     with pytest.raises(WorkError, match="not numbers"):
         features(SourceRequest(train=tmp_path / "t.parquet"))

@@ -51,8 +51,11 @@ def test_a_gap_an_empty_and_a_missing_list(tmp_path: Path) -> None:
         lists(SourceRequest(train=written(tmp_path, "a.png 999999999\n")))
     with pytest.raises(WorkError, match="lists no example"):
         lists(SourceRequest(train=written(tmp_path, "\n")))
-    with pytest.raises(WorkError, match=r"cannot read list .*nowhere\.txt: No such file"):
-        lists(SourceRequest(train=tmp_path / "nowhere.txt"))
+    with pytest.raises(WorkError, match=r"data\.train=nowhere\.txt: there is no such file \(nowhere\.txt nor .+/"):
+        lists(SourceRequest(train=Path("nowhere.txt"), root=tmp_path))
+    there = written(tmp_path, "a.png 0\nb.png 1\n")
+    with pytest.raises(WorkError, match=r"data\.test=no\.json: .* set data\.test to nothing .*to hold examples out"):
+        lists(SourceRequest(train=there, test=Path("no.json")))
     with pytest.raises(RequestError, match=r"needs data\.train"):
         lists(SourceRequest())
 

@@ -5,9 +5,18 @@ from pathlib import Path
 
 from elfnet.cli.arguments import Parser, add_recipe_flags, recipe_overrides
 from elfnet.cli.show import console, print_json
+from elfnet.errors import RequestError
 from elfnet.recipe.load import load_recipe, recipe_names
 from elfnet.recipe.schema import Recipe
 from elfnet.registry import unknown_name
+
+READ_AT_A_PATH = (
+    *("data.source", "data.root", "data.calibration", "data.test"),
+    *("data.path_column", "data.label_column", "data.group_column"),
+    *("data.many_above", "data.few_below"),
+    *("data.workers", "data.most_megapixels", "data.most_megabytes"),
+)
+"""Settings that say how a path is read and told of; all others are about what is made of it."""
 
 
 def parser() -> Parser:
@@ -118,14 +127,27 @@ def _pack(recipe: Recipe) -> list[str]:
     return [str(reader.file) for reader in readers if isinstance(reader, PackedImages)]
 
 
+def _refuse_without_effect(path: Path, overrides: dict[str, object]) -> None:
+    """What is at a path is described as it is; a profile, say, belongs to the splits that a recipe makes of it."""
+    unused = [name for name in overrides if name not in READ_AT_A_PATH]
+    if unused:
+        recipe = f"folder --data.root {path}" if path.is_dir() else f"csv --data.train {path}"
+        raise RequestError(
+            f"--{unused[0]} has no effect on what is at {path}; leave it out, or describe what a recipe makes of it: "
+            f"elfnet data describe {recipe} ..."
+        )
+
+
 def _describe_path(path: Path, overrides: dict[str, object], *, deep: bool, as_json: bool) -> int:
     from elfnet.data.deep_check import check_files
     from elfnet.data.describe_listing import describe_listing, listings_at, render_listing
     from elfnet.data.from_recipe import frequency_groups, request_of
     from elfnet.data.preparation_from_recipe import limits_of, workers_of
 
+    _refuse_without_effect(path, overrides)
     data = load_recipe("csv/ce", overrides).data
-    listings, groups = listings_at(path, request_of(data)), frequency_groups(data)
+    listings = listings_at(path, request_of(data), features=data.source == "features")
+    groups = frequency_groups(data)
     checked = check_files(listings, limits_of(data), threads=max(workers_of(data), 1)) if deep else None
     if as_json:
         print_json(describe_listing(listings, groups, checked))

@@ -13,7 +13,7 @@ from rich.text import Text
 from elfnet.data.count_chart import count_chart
 from elfnet.data.deep_check import DeepCheck
 from elfnet.data.describe import count_facts, count_lines
-from elfnet.data.feature_rows import features
+from elfnet.data.feature_rows import features as feature_source
 from elfnet.data.folder import list_folder, split_folders
 from elfnet.data.groups import GROUP_NAMES, FrequencyGroups
 from elfnet.data.listed_images import number_groups
@@ -25,9 +25,13 @@ from elfnet.data.source import SourceRequest
 Listings = dict[str, Listing]
 
 
-def listings_at(path: Path, request: SourceRequest) -> Listings:
-    """The listings of a folder of class folders, of a list, table or .npz; other splits as the request names them."""
-    if path.suffix.lower() == ".npz":
+def listings_at(path: Path, request: SourceRequest, *, features: bool = False) -> Listings:
+    """The listings of a folder of class folders, of a list, table or .npz; other splits as the request names them.
+
+    Args:
+        features: a Parquet file holds features; else it names images.
+    """
+    if features or path.suffix.lower() == ".npz":
         return _features_at(path, request)
     found: Listings = {}
     if path.is_dir():
@@ -49,7 +53,7 @@ def _listing(place: Path, request: SourceRequest) -> Listing:
 
 
 def _features_at(file: Path, request: SourceRequest) -> Listings:
-    source = features(replace(request, train=file))
+    source = feature_source(replace(request, train=file))
     parts = {"train": source.train, "calibration": source.calibration, "test": source.test}
     return {
         split: Listing(

@@ -10,9 +10,29 @@ from elfnet.data.splits import Splits, make_splits
 from elfnet.errors import RequestError
 from elfnet.recipe.schema import DataRecipe
 
+_SPLITS = ("train", "calibration", "test")
+NOT_READ = {
+    "digits": ("root", "hub", *_SPLITS),
+    "cifar10": ("hub", *_SPLITS),
+    "cifar100": ("hub", *_SPLITS),
+    "features": ("root", "hub"),
+    "folder": ("hub",),
+    "lists": ("hub",),
+    "hub": ("root", *_SPLITS),
+}
+"""Settings that name data and that a source does not look at. `root` of CIFAR is let pass: tables that also hold
+columns of image files give it to all."""
+
 
 def source_of(data: DataRecipe) -> Source:
     """Read the source, before any split is made."""
+    for name in NOT_READ.get(data.source, ()):
+        if value := getattr(data, name):
+            # Whoever leaves out `folder` would train on the embedded digits, and not notice.
+            raise RequestError(
+                f"data.{name}={value} is not read by data.source={data.source}; leave it out, or name a recipe for "
+                "data of your own: elfnet train folder, csv, features or hub"
+            )
     return load_source(data.source, request=request_of(data))
 
 

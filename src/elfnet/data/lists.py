@@ -9,7 +9,7 @@ from elfnet.data.listed_images import images_of_listings
 from elfnet.data.listing import Listing
 from elfnet.data.source import SOURCES, Source, SourceRequest
 from elfnet.data.table_listing import read_table
-from elfnet.errors import RequestError
+from elfnet.errors import RequestError, WorkError
 
 TABLES = (".csv", ".tsv", ".parquet")
 
@@ -22,15 +22,23 @@ def lists(request: SourceRequest) -> Source[ImageFiles]:
             "source=lists needs data.train: a list file ('path label' lines), .json, .csv, .tsv or .parquet"
         )
     files = {"train": request.train, "calibration": request.calibration, "test": request.test}
-    read = {split: read_listing(_found(file, request), request) for split, file in files.items() if file is not None}
+    read = {
+        split: read_listing(_found(split, file, request), request) for split, file in files.items() if file is not None
+    }
     return images_of_listings(request, name=request.train.stem, **read)
 
 
-def _found(file: Path, request: SourceRequest) -> Path:
+def _found(split: str, file: Path, request: SourceRequest) -> Path:
     """A list that is not where it was said to be may lie beside the images, as published ones often do."""
-    if not file.exists() and request.root is not None and (request.root / file).exists():
-        return request.root / file
-    return file
+    places = [file, *([] if request.root is None else [request.root / file])]
+    for place in places:
+        if place.exists():
+            return place
+    held_out = "" if split == "train" else f", or set data.{split} to nothing (data.{split}=) to hold examples out"
+    raise WorkError(
+        f"data.{split}={file}: there is no such file ({' nor '.join(map(str, places))}); name the list, table or "
+        f"annotations that lie there{held_out}"
+    )
 
 
 def read_listing(file: Path, request: SourceRequest) -> Listing:
