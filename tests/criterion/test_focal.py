@@ -7,7 +7,10 @@ import torch
 from torch import Tensor
 
 from elfnet.criterion.cross_entropy import CrossEntropy
+from elfnet.criterion.exit_loss import ExitLoss
 from elfnet.criterion.focal import Focal
+from elfnet.criterion.labels import Labels
+from elfnet.criterion.reduction import weighted_batch_mean
 from elfnet.errors import RequestError
 
 
@@ -65,6 +68,21 @@ def test_certain_examples_have_a_finite_gradient(gamma: float, margin: float) ->
     gradient_BC = _gradient(loss_B, logits_BC)
     assert gradient_BC.isfinite().all()
     assert gradient_BC.abs().max() < 2
+
+
+def test_class_weights_stay_outside_the_probability() -> None:
+    """A well-known public implementation has them inside, and so in the factor (1 - p)^gamma, too."""
+    logits_EBC, _ = _example()
+    target_B, weights_C = torch.tensor([0, 1, 2, 3, 0]), torch.tensor([0.1, 0.5, 1.0, 2.4])
+    labels, visited_EB = Labels(target_B), torch.ones(3, 5, dtype=torch.bool)
+    loss_EB = ExitLoss(Focal(gamma=2.0), 3)(logits_EBC, labels, visited_EB, weights_C)
+    step = float(weighted_batch_mean(loss_EB.sum(dim=0), labels.weight(weights_C)).detach())
+    total = 0.0
+    for e in range(3):
+        for b, y in enumerate(target_B.tolist()):
+            p = float(logits_EBC[e, b].detach().softmax(dim=0)[y])
+            total += float(weights_C[y]) * -((1 - p) ** 2) * math.log(p)
+    assert step == pytest.approx(total / float(weights_C[target_B].sum()), abs=1e-5)
 
 
 def test_negative_gamma_is_refused() -> None:

@@ -231,6 +231,7 @@ def test_a_run_that_is_not_finished(tiny: Build, plain: RunDirectory, tmp_path: 
     assert "has 2 of 3 epochs; finish it" in refusal(recipe, tmp_path / "out")
     copy.checkpoint("last").unlink()
     assert "has 0 of 3 epochs; finish it" in refusal(recipe, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_data_that_was_changed(tiny: Build, plain: RunDirectory, tmp_path: Path) -> None:

@@ -1,0 +1,76 @@
+"""Losses that move logits move them for themselves: eq. 1, the exit table and the answer see those of the network."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from elfnet.checkpoint.format import load_checkpoint
+from elfnet.criterion.logit_adjusted import LogitAdjusted
+from elfnet.data.batches_from_recipe import normalisation_of
+from elfnet.data.from_recipe import load_splits
+from elfnet.data.source import LabelledImages
+from elfnet.evaluate.run_table import evaluate_run
+from elfnet.exits.training_rule import TrainingRule
+from elfnet.methods.mixing import MixedBatch
+from elfnet.methods.mixup import Mixup
+from elfnet.models.from_recipe import network_of
+from elfnet.recipe.schema import Recipe
+from elfnet.train.session import train_recipe
+
+
+@pytest.mark.parametrize("method", ["elf-balanced-softmax-mixup", "elf-logit-adjusted"])
+def test_the_rule_and_the_exit_table_see_unadjusted_logits(
+    method: str, tiny: Callable[..., Recipe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ruled: list[tuple[Tensor, Tensor]] = []
+    network_gave: list[Tensor] = []
+    mixed: list[MixedBatch] = []
+    visited, mix, loss = TrainingRule.visited, Mixup.__call__, LogitAdjusted.forward
+
+    def seen(self: TrainingRule, logits_EBC: Tensor, target_B: Tensor) -> Tensor:
+        ruled.append((logits_EBC.detach().clone(), target_B))
+        return visited(self, logits_EBC, target_B)
+
+    def mixing(self: Mixup, images: Tensor, target_B: Tensor, epoch: int) -> MixedBatch:
+        mixed.append(mix(self, images, target_B, epoch))
+        return mixed[-1]
+
+    def lossy(self: LogitAdjusted, logits: Tensor, target: Tensor) -> Tensor:
+        before = logits.detach().clone()
+        answer = loss(self, logits, target)
+        assert torch.equal(logits.detach(), before), "the loss changed logits that others read"
+        # The same logits are asked about once for every label that a mixed image has.
+        if not network_gave or not torch.equal(network_gave[-1], before):
+            network_gave.append(before)
+        return answer
+
+    monkeypatch.setattr(TrainingRule, "visited", seen)
+    monkeypatch.setattr(Mixup, "__call__", mixing)
+    monkeypatch.setattr(LogitAdjusted, "forward", lossy)
+    recipe = tiny(method, train__epochs=3)
+    run = train_recipe(recipe, tmp_path / "run")
+
+    assert len(ruled) == len(network_gave) > 1
+    assert all(torch.equal(logits, given) for (logits, _), given in zip(ruled, network_gave, strict=True))
+    if mixed:
+        shares = [batch.labels.share for batch in mixed]
+        assert min(shares) < 0.5 < max(shares), "one side is not tested"
+        for (_, target_B), batch in zip(ruled, mixed, strict=True):
+            larger = batch.labels.first_B if batch.labels.share > 0.5 else batch.labels.second_B
+            assert larger is not None
+            assert torch.equal(target_B, larger)
+
+    splits = load_splits(recipe.data)
+    assert isinstance(splits.test, LabelledImages)
+    normalisation = normalisation_of(recipe.data, splits)
+    network = network_of(recipe.model, classes=10, image_channels=1)
+    network.load_state_dict(dict(load_checkpoint(run.checkpoint("last")).weights))
+    pixels = torch.from_numpy(splits.test.images_NHWC).permute(0, 3, 1, 2).float() / 255
+    mean, deviation = (torch.tensor(one)[:, None, None] for one in (normalisation.mean_K, normalisation.std_K))
+    with torch.no_grad():
+        logits_EBC = network.eval()((pixels - mean) / deviation)
+    table_EBC = torch.from_numpy(evaluate_run(run).logits_NEC).movedim(1, 0)
+    assert torch.allclose(table_EBC, logits_EBC, atol=1e-4)
