@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from elfnet.checkpoint.format import load_checkpoint
-from elfnet.criterion.logit_adjusted import LogitAdjusted
+from elfnet.criterion.logit_adjusted import LogitAdjusted, log_prior
 from elfnet.data.batches_from_recipe import normalisation_of
 from elfnet.data.from_recipe import load_splits
 from elfnet.data.source import LabelledImages
@@ -21,18 +21,28 @@ from elfnet.recipe.schema import Recipe
 from elfnet.train.session import train_recipe
 
 
+def naive_visited(logits_EBC: Tensor, target_B: Tensor) -> Tensor:
+    p_EBC = logits_EBC.softmax(dim=-1)
+    visited_EB = torch.ones(p_EBC.shape[:2], dtype=torch.bool)
+    for b, y in enumerate(target_B.tolist()):
+        for e in range(len(p_EBC) - 1):
+            if int(p_EBC[e, b].argmax()) == y and float(p_EBC[e, b, y]) > 0.2:
+                visited_EB[e + 1 :, b] = False
+    return visited_EB
+
+
 @pytest.mark.parametrize("method", ["elf-balanced-softmax-mixup", "elf-logit-adjusted"])
 def test_the_rule_and_the_exit_table_see_unadjusted_logits(
     method: str, tiny: Callable[..., Recipe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ruled: list[tuple[Tensor, Tensor]] = []
+    ruled: list[tuple[Tensor, Tensor, Tensor]] = []
     network_gave: list[Tensor] = []
     mixed: list[MixedBatch] = []
     visited, mix, loss = TrainingRule.visited, Mixup.__call__, LogitAdjusted.forward
 
     def seen(self: TrainingRule, logits_EBC: Tensor, target_B: Tensor) -> Tensor:
-        ruled.append((logits_EBC.detach().clone(), target_B))
-        return visited(self, logits_EBC, target_B)
+        ruled.append((logits_EBC.detach().clone(), target_B, visited(self, logits_EBC, target_B)))
+        return ruled[-1][2]
 
     def mixing(self: Mixup, images: Tensor, target_B: Tensor, epoch: int) -> MixedBatch:
         mixed.append(mix(self, images, target_B, epoch))
@@ -50,20 +60,26 @@ def test_the_rule_and_the_exit_table_see_unadjusted_logits(
     monkeypatch.setattr(TrainingRule, "visited", seen)
     monkeypatch.setattr(Mixup, "__call__", mixing)
     monkeypatch.setattr(LogitAdjusted, "forward", lossy)
-    recipe = tiny(method, train__epochs=3)
+    # Low enough for some to leave within three epochs.
+    recipe = tiny(method, train__epochs=3, exits__train_threshold="0.2")
     run = train_recipe(recipe, tmp_path / "run")
 
     assert len(ruled) == len(network_gave) > 1
-    assert all(torch.equal(logits, given) for (logits, _), given in zip(ruled, network_gave, strict=True))
+    for (logits_EBC, target_B, visited_EB), given_EBC in zip(ruled, network_gave, strict=True):
+        assert torch.equal(logits_EBC, given_EBC)
+        assert torch.equal(visited_EB, naive_visited(given_EBC, target_B))
+    splits = load_splits(recipe.data)
+    counts = splits.class_counts_C.tolist()
+    adjusted = [torch.equal(v, naive_visited(x + log_prior(counts).float(), y)) for x, y, v in ruled]
+    assert not all(adjusted), "adjusted logits would have done the same, so that it is not tested"
     if mixed:
         shares = [batch.labels.share for batch in mixed]
         assert min(shares) < 0.5 < max(shares), "one side is not tested"
-        for (_, target_B), batch in zip(ruled, mixed, strict=True):
+        for (_, target_B, _), batch in zip(ruled, mixed, strict=True):
             larger = batch.labels.first_B if batch.labels.share > 0.5 else batch.labels.second_B
             assert larger is not None
             assert torch.equal(target_B, larger)
 
-    splits = load_splits(recipe.data)
     assert isinstance(splits.test, LabelledImages)
     normalisation = normalisation_of(recipe.data, splits)
     network = network_of(recipe.model, classes=10, image_channels=1)
