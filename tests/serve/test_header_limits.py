@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from elfnet.serve.header_limits import MOST_HEADER_BYTES, HeaderLimits
+from elfnet.serve.header_limits import MOST_HEADER_BYTES, MOST_PIPELINED, HeaderLimits
 
 HEADER = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -172,6 +172,15 @@ def test_a_next_request_does_not_break_into_the_answer(connection: Connection) -
     protocol.data_received(b"GET / HTTP/1.1\r\nX: ")
     protocol.data_received(b"A" * (MOST_HEADER_BYTES + 1))
     assert (transport.closed, transport.written) == (True, b"")
+
+
+def test_requests_in_advance_are_bounded(connection: Connection) -> None:
+    protocol, transport, _ = connection
+    protocol.data_received(HEADER * (MOST_PIPELINED + 1))
+    assert (len(protocol.pipeline), transport.closed) == (MOST_PIPELINED, False)
+    protocol.data_received(HEADER * 1000)
+    # The answer to the first is not broken into.
+    assert (len(protocol.pipeline), transport.closed, transport.written) == (MOST_PIPELINED, True, b"")
 
 
 def test_what_is_not_http_is_told_so_in_one_line(live: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:

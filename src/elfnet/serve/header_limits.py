@@ -1,4 +1,4 @@
-"""Headers that do not end, in time or in size: uvicorn alone waits for ever, and keeps all of it."""
+"""Headers that do not end, in time, in size or in number: uvicorn alone waits for ever, and keeps all of them."""
 
 import asyncio
 
@@ -12,6 +12,9 @@ MOST_HEADER_BYTES = 65_536
 CHUNK_FRAME_BYTES = 64
 """What the frame of one chunk of a body may take: its length, two line ends, a short extension."""
 
+MOST_PIPELINED = 32
+"""Requests that may be sent on one connection before the first is answered; browsers send one."""
+
 
 class HeaderLimits(HttpToolsProtocol):
     """Closes a connection whose header takes too long or grows too large.
@@ -22,6 +25,8 @@ class HeaderLimits(HttpToolsProtocol):
 
     What is neither body nor the frame of a chunk counts as header, so that fields after a body are bounded as well. Of
     what came in one piece with the first byte nothing counts; the event loop bounds such pieces.
+
+    Requests that are sent before the ones in front of them are answered wait, up to `MOST_PIPELINED`.
     """
 
     header_seconds = 20.0
@@ -49,6 +54,9 @@ class HeaderLimits(HttpToolsProtocol):
         self._begun, self._header_bytes = True, 0
 
     def on_headers_complete(self) -> None:
+        # One piece of what is received can hold ten thousand requests, for each of which uvicorn keeps an object.
+        if len(self.pipeline) >= MOST_PIPELINED:
+            raise ValueError(f"more than {MOST_PIPELINED} requests wait for their answers on one connection")
         super().on_headers_complete()
         self._begun = False
 
@@ -60,7 +68,8 @@ class HeaderLimits(HttpToolsProtocol):
         self._header_bytes -= CHUNK_FRAME_BYTES
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 (one line of ours, like every refusal)
-        self._write(error_answer(400, "this is not HTTP/1.1; send a request line and a header", CLOSE))
+        if not self._answering:
+            self._write(error_answer(400, "this is not HTTP/1.1; send a request line and a header", CLOSE))
         self.transport.close()
 
     def _unsupported_upgrade_warning(self) -> None:

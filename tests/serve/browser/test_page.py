@@ -209,7 +209,8 @@ def test_everything_is_reached_with_the_keyboard(open_page: Callable[[dict[str, 
 def test_traffic_is_live(open_page: Callable[[dict[str, Any]], Any], service: Any) -> None:
     page = open_page(LIGHT)
     page.locator("#samples button").first.click()
-    page.locator(".share", has_text="100 %, expected").first.wait_for()
+    page.locator(".share", has_text="100 %, expected 100 %").first.wait_for()
+    assert page.eval_on_selector_all(".share", "rows => rows.every(row => row.scrollWidth <= row.clientWidth)")
     service.service.model.set_operating_point("s=0.4")
     page.locator("#traffic", has_text="s=0.4").wait_for()
     assert page.locator("#dial-text strong").inner_text().startswith("s=0.4, the service")
