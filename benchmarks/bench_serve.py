@@ -39,6 +39,7 @@ CLIENTS = (1, 16, 64)
 SECONDS = 3.0
 ROUNDS = 3
 OVERLOAD_SECONDS = 60.0
+OVERLOAD_CLIENTS, PLACES = 320, 40
 BATCH = 64
 
 Requests = list[bytes]
@@ -146,26 +147,44 @@ def load_run(model: Model, clients: int, requests: Requests) -> dict[str, Any]:
     return result
 
 
-def resident_megabytes() -> float:
-    with open("/proc/self/status", encoding="ascii") as file:  # noqa: PTH123
-        (found,) = re.findall(r"VmRSS:\s+(\d+)", file.read())
-    return int(found) / 1024
+class Memory:
+    """What this process, which is the service, has in memory, once a second: before the answers are counted in it."""
+
+    def __init__(self) -> None:
+        self.megabytes: list[float] = []
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> "Memory":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._end.wait(1.0):
+            (found,) = re.findall(r"VmRSS:\s+(\d+)", Path("/proc/self/status").read_text(encoding="ascii"))
+            self.megabytes.append(int(found) / 1024)
 
 
 def overload(model: Model, requests: Requests, *, shed: bool) -> dict[str, Any]:
-    """Many more clients than the queue holds, without a pause: all must be answered, and memory must not grow."""
-    settings = ServeSettings(max_queue=32, max_requests=40, max_images=8, shed_by_budget=shed)
+    """Many more clients than there are places, without a pause: all must be answered, and memory must not grow."""
+    settings = ServeSettings(max_queue=PLACES - 8, max_requests=PLACES, max_images=8, shed_by_budget=shed)
     with Running(model, settings) as running:
-        crowd(running.port, 160, 2.0, requests)
-        before = resident_megabytes()
-        answered, _ = crowd(running.port, 160, OVERLOAD_SECONDS, requests)
+        crowd(running.port, OVERLOAD_CLIENTS, 2.0, requests)
+        with Memory() as memory:
+            answered, _ = crowd(running.port, OVERLOAD_CLIENTS, OVERLOAD_SECONDS, requests)
         result = summary(answered, OVERLOAD_SECONDS)
         recent = running.service.metrics.recent.figures()
+        # Not the last second, in which the answers of the clients come to this process.
+        early, late = memory.megabytes[5:15], memory.megabytes[-15:-5]
         return {
             **result,
             "asked_against_accepted": round(len(answered) / result["statuses"]["200"], 2),
-            "megabytes_before": round(before, 1),
-            "megabytes_after": round(resident_megabytes(), 1),
+            "megabytes_early": round(max(early), 1),
+            "megabytes_late": round(max(late), 1),
             "mean_cost": None if recent.mean_cost is None else round(recent.mean_cost, 3),
         }
 
