@@ -105,7 +105,7 @@ def test_what_is_done_is_skipped(
     assert [(step.cell.row.name, step.state, step.epochs_left) for step in states] == [
         ("ce", "done", 0),
         ("elf-ce-drw", "done", 0),
-        ("crt", "to do", 1),
+        ("crt", "to do", 2),
         ("tau-norm", "done", 0),
     ]
 
