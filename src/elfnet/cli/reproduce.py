@@ -35,7 +35,7 @@ def parser() -> Parser:
     parser.add_argument("--rows", type=_names, default=(), help="names from --list, or paper, or extra (default: all)")
     parser.add_argument("--columns", type=_names, default=(), help="names from --list (default: all)")
     parser.add_argument(
-        "--seeds", type=whole_numbers, default=(0,), metavar="S,S,...", help="training seeds (default: 0)"
+        "--seeds", type=_whole_numbers, default=(0,), metavar="S,S,...", help="training seeds (default: 0)"
     )
     parser.add_argument("--out", type=Path, help="directory (default: reproduced/, the table and the tier)")
     parser.add_argument(
@@ -142,9 +142,16 @@ def _stop_on_interrupt(watch: Any) -> Iterator[Any]:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
+    names = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not names:
+        # No names mean all; who wrote something meant some.
+        raise argparse.ArgumentTypeError(f"{text!r} names nothing; --list shows the names")
+    return names
 
 
-def whole_numbers(text: str) -> tuple[int, ...]:
-    """Numbers with commas between them; argparse names the flag, and this function, if one is none."""
-    return tuple(int(part) for part in text.split(",") if part.strip())
+def _whole_numbers(text: str) -> tuple[int, ...]:
+    """Numbers with commas between them."""
+    try:
+        return tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} must be whole numbers with commas between them") from None
