@@ -190,7 +190,7 @@ def test_a_file_over_the_limit_is_named_and_not_sent(
     page.on("request", lambda request: sent.append(request.url) if "predict" in request.url else None)
     limit = service.service.settings.max_body_bytes
     drop(page, "<i>photo</i>.jpg", bytes(limit + 1_234_567))
-    page.get_by_role("alert").filter(has_text="<i>photo</i>.jpg has 2.23 MB, the limit is 1 MB").wait_for()
+    page.get_by_role("alert").filter(has_text="<i>photo</i>.jpg has 2.24 MB, the limit is 1 MB").wait_for()
     assert sent == []
     drop(page, "good.png", enlarged[0])
     page.locator(".stage.left").wait_for()
