@@ -1,16 +1,19 @@
 """JPEG files to training batches at 224 pixels: ours and the packed cache against a plain Pillow + NumPy loader.
 
-    python benchmarks/bench_image_files.py
+    python benchmarks/bench_image_files.py [SIZE ...]
 
 All three run with as many worker processes and do the same: random part brought to 224, flip, colour jitter 0.4
 (brightness, contrast, saturation), normalise. The plain loader is what one writes first: image by image with Pillow,
-floats from NumPy, torch's own collation. Images are made here. Processor time is that of all processes together: on a
+floats from NumPy, torch's own collation. Images are made here. With sizes, such as 800x600, only
+these are measured, and the others of the last record are kept. Processor time is that of all processes together: on a
 busy machine it tells more than the wall clock.
 """
 
 import itertools
+import json
 import math
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
@@ -31,7 +34,8 @@ from elfnet.data.from_recipe import load_splits
 from elfnet.data.read_image import Limits, read_crop
 from elfnet.data.resize import Part
 from elfnet.recipe.load import load_recipe
-from timing import ratio, write_results
+from elfnet.train.kept_memory import keep_freed_memory
+from timing import RESULTS, ratio, write_results
 
 SIDE, BATCH, WORKERS, JITTER = 224, 32, 2, 0.4
 # Width, height and how many. What a JPEG costs to decode also depends on its bytes a pixel, and with that every ratio
@@ -157,11 +161,19 @@ def processor_seconds() -> float:
     """Of this process and of the workers that live now; Linux only."""
     ticks = os.sysconf("SC_CLK_TCK")
     total = time.process_time()
-    for children in Path("/proc/self/task").glob("*/children"):
-        for child in children.read_text().split():
-            fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
-            total += (int(fields[11]) + int(fields[12])) / ticks
+    waiting = _children("self")
+    while waiting:
+        process = waiting.pop()
+        # Our workers are children of the server that forks them, not of this process.
+        waiting += _children(process)
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        total += (int(fields[11]) + int(fields[12])) / ticks
     return total
+
+
+def _children(process: str) -> list[str]:
+    found = Path(f"/proc/{process}/task").glob("*/children")
+    return [child for children in found for child in children.read_text().split()]
 
 
 def in_turn(variants: dict[str, Callable[[], object]], rounds: int) -> tuple[Seconds, Seconds]:
@@ -214,12 +226,16 @@ def measure(width: int, height: int, count: int, kind: str) -> dict[str, Any]:
 
 def main() -> None:
     torch.set_num_threads(1)
+    keep_freed_memory()  # as a process that trains does; for all three
     os.environ["OMP_NUM_THREADS"] = "1"
+    asked = sys.argv[1:] or list(SIZES)
+    kept = json.loads((RESULTS / "image_files.json").read_text())["sizes"] if sys.argv[1:] else {}
+    measured = {f"{name} {kind}": measure(*SIZES[name], kind) for name in asked for kind in KINDS}
     write_results(
         "image_files",
         {
             "what": f"JPEG files to augmented batches of {BATCH} at {SIDE}x{SIDE}, {WORKERS} worker processes",
-            "sizes": {f"{name} {kind}": measure(*size, kind) for name, size in SIZES.items() for kind in KINDS},
+            "sizes": kept | measured,
             "aim": "at least 1.5; packed at least 5",
         },
     )

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 GREY_K = (0.299, 0.587, 0.114)  # luma of ITU-R BT.601
+IN_CACHE = 4  # images of 224 pixels as floats: 2.4 MB
 
 
 def normalise_bytes(images_BHWK: Tensor, *, mean_K: Tensor, std_K: Tensor) -> Tensor:
@@ -29,23 +30,32 @@ def jitter_and_normalise(images_BHWK: Tensor, factors_B3: Tensor, *, mean_K: Ten
             nothing.
     """
     batch, height, width, colours = images_BHWK.shape
-    pixels = images_BHWK.float()
-    grey_K = torch.tensor(GREY_K, device=pixels.device)
-    mean_BK = pixels.view(batch, height, -1).sum(1).view(batch, width, colours).sum(1) / (255 * height * width)
+    device = images_BHWK.device
+    grey_K = torch.tensor(GREY_K, device=device)
     brightness_B, contrast_B, saturation_B = factors_B3.unbind(1)
-    offset_B = (1 - contrast_B) * brightness_B * (mean_BK @ grey_K)
     saturation = saturation_B.view(-1, 1, 1)
     # [b, i, o]: what colour i gives to colour o.
-    mixed_BKK = saturation * torch.eye(3, device=pixels.device) + (1 - saturation) * grey_K.view(1, 3, 1)
+    mixed_BKK = saturation * torch.eye(3, device=device) + (1 - saturation) * grey_K.view(1, 3, 1)
     matrix_BKK = mixed_BKK * (brightness_B * contrast_B / 255).view(-1, 1, 1) / std_K
-    shift_BK = (offset_B.view(-1, 1) - mean_K) / std_K
     # Matrices of three rows are too small to be multiplied quickly; several pixels side by side are not.
-    together = next(count for count in (4, 2, 1) if height * width % count == 0)
-    block = torch.einsum("pq,bio->bpiqo", torch.eye(together, device=pixels.device), matrix_BKK)
+    together = next(count for count in (8, 4, 2, 1) if height * width % count == 0)
+    block = torch.einsum("pq,bio->bpiqo", torch.eye(together, device=device), matrix_BKK)
     block = block.reshape(batch, together * colours, together * colours)
-    changed = torch.baddbmm(
-        shift_BK.repeat(1, together).unsqueeze(1), pixels.view(batch, -1, together * colours), block
-    )
     darkest, brightest = (-mean_K / std_K).repeat(width), ((1 - mean_K) / std_K).repeat(width)
-    rows = changed.view(batch, height, width * colours).clamp_(darkest, brightest)
-    return rows.view(images_BHWK.shape).permute(0, 3, 1, 2)
+    changed = torch.empty(images_BHWK.shape, device=device)
+    # On a CPU a few images at a time, so that they stay in its cache between the steps.
+    chunk = IN_CACHE if device.type == "cpu" else max(batch, 1)
+    memory = torch.empty(min(chunk, batch), height, width, colours, device=device)
+    for first in range(0, batch, chunk):
+        part = slice(first, first + chunk)
+        images = images_BHWK[part]
+        pixels = memory[: len(images)].copy_(images)
+        sum_BK = pixels.view(-1, height, width * colours).sum(1).view(-1, width, colours).sum(1)
+        offset_B = (1 - contrast_B[part]) * brightness_B[part] * (sum_BK / (255 * height * width) @ grey_K)
+        shift_BK = (offset_B.view(-1, 1) - mean_K) / std_K
+        beside = (len(images), -1, together * colours)
+        torch.baddbmm(
+            shift_BK.repeat(1, together).unsqueeze(1), pixels.view(beside), block[part], out=changed[part].view(beside)
+        )
+        changed[part].view(-1, height, width * colours).clamp_(darkest, brightest)
+    return changed.permute(0, 3, 1, 2)
