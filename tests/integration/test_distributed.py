@@ -163,7 +163,7 @@ def test_a_node_that_does_not_come_is_told_in_one_line(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         timeout=300,
-        env=_environment(),
+        env=_environment() | {"MASTER_ADDR": "127.0.0.1"},
     )
     assert done.returncode == 1
     line = done.stderr.splitlines()[-1]
