@@ -6,7 +6,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance
 
-from elfnet.data.colour import GREY_K, jitter_and_normalise, normalise_bytes
+from elfnet.data.colour import GREY_K, IN_CACHE, jitter_and_normalise, normalise_bytes
 
 MEAN, STD = torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.5, 0.6, 0.7])
 ZERO, ONE = torch.zeros(3), torch.ones(3)
@@ -49,7 +49,10 @@ def test_it_is_what_pillow_does_one_by_one() -> None:
 
 
 def test_values_are_cut() -> None:
-    bright = jitter_and_normalise(made_up(1, 4, 4, 200, 255), torch.tensor([[2.0, 1, 1]]), mean_K=MEAN, std_K=STD)
+    # More than are computed at a time.
+    more = IN_CACHE + 1
+    doubled = torch.tensor([[2.0, 1, 1]]).repeat(more, 1)
+    bright = jitter_and_normalise(made_up(more, 4, 4, 200, 255), doubled, mean_K=MEAN, std_K=STD)
     assert torch.allclose(bright, ((1 - MEAN) / STD).view(1, 3, 1, 1).expand_as(bright))
     dark = jitter_and_normalise(made_up(1, 4, 4, 0, 9), torch.tensor([[0.0, 1, 1]]), mean_K=MEAN, std_K=STD)
     assert torch.allclose(dark, (-MEAN / STD).view(1, 3, 1, 1).expand_as(dark))

@@ -37,6 +37,7 @@ def test_training_mode_of_a_network_that_is_not_frozen_is_train() -> None:
 def test_frozen_stages_stay_in_evaluation_mode() -> None:
     network = build_network("resnet8", classes=3)
     freeze_backbone(network)
+    assert not any(module.training for module in network.stages.modules())
     training_mode(network)
     assert not any(module.training for stage in network.stages for module in stage.modules())
     assert all(isinstance(head, nn.Module) and head.training for head in network.heads)
