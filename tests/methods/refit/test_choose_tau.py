@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elfnet.methods.refit.choose_tau import balanced_accuracy, choose_tau, taus_record
+from elfnet.methods.refit.choose_tau import TauChoice, balanced_accuracy, choose_tau, tau_remarks, taus_record
 
 LABELS = np.array([0, 0, 0, 1])
 ALL_FIRST = torch.tensor([[1.0, 0.0]] * 4)
@@ -34,3 +34,14 @@ def test_the_record_has_full_depth_first_and_every_exit() -> None:
     assert record["tau"] == 1.0
     assert record["scores"] == [{"tau": 1.0, "balanced_accuracy": 1.0}]
     assert [one["tau"] for one in record["exits"]] == [0.0, 1.0]
+
+
+def test_a_choice_at_the_end_of_the_candidates_is_said() -> None:
+    def remarks(tau: float, taus: list[float]) -> list[str]:
+        return tau_remarks([TauChoice(tau, ((tau, 0.5),), 0.4)], taus)
+
+    assert remarks(1.0, [0.0, 1.0, 2.0]) == ["tau by exit 1 (calibration accuracy 40.0 -> 50.0 %)"]
+    assert remarks(2.0, [0.0, 1.0, 2.0])[1:] == [
+        "2 is the largest candidate and was chosen: refit.taus may end too early"
+    ]
+    assert len(remarks(2.0, [2.0])) == 1, "who names one has chosen it"

@@ -43,6 +43,17 @@ def taus_record(choice_E: Sequence[TauChoice]) -> dict[str, Any]:
     return {**choice_E[-1].record(), "exits": [choice.record() for choice in choice_E]}
 
 
+def tau_remarks(choice_E: Sequence[TauChoice], taus: Sequence[float]) -> list[str]:
+    """What a user should see of it; also where the best may lie beyond the candidates."""
+    last = choice_E[-1]
+    chosen = ", ".join(f"{choice.tau:g}" for choice in choice_E)
+    before, now = 100 * last.before, 100 * dict(last.scores)[last.tau]
+    remarks = [f"tau by exit {chosen} (calibration accuracy {before:.1f} -> {now:.1f} %)"]
+    if len(set(taus)) > 1 and any(choice.tau == max(taus) for choice in choice_E):
+        remarks.append(f"{max(taus):g} is the largest candidate and was chosen: refit.taus may end too early")
+    return remarks
+
+
 def choose_tau(
     logits_NC: Tensor,
     labels_N: Ints,

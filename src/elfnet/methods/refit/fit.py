@@ -6,7 +6,7 @@ from elfnet.data.batches import Normalisation
 from elfnet.data.batches_from_recipe import evaluation_batches
 from elfnet.data.examples import Examples
 from elfnet.data.splits import Splits
-from elfnet.methods.refit.choose_tau import TauChoice, taus_record
+from elfnet.methods.refit.choose_tau import tau_remarks, taus_record
 from elfnet.methods.refit.classifiers import LabelledFeed
 from elfnet.methods.refit.logit_adjustment import adjust_biases
 from elfnet.methods.refit.resampling import RESAMPLERS, refit_on_resampled
@@ -34,9 +34,11 @@ def fit_classifiers(
 
     counts = splits.class_counts_C.tolist()
     if refit.how == "tau-norm":
-        return _said(normalise_weights(network, feed(splits.calibration), taus=refit.taus))
+        choice_E = normalise_weights(network, feed(splits.calibration), taus=refit.taus)
+        return taus_record(choice_E), tau_remarks(choice_E, refit.taus)
     if refit.how == "logit-adjustment":
-        return _said(adjust_biases(network, feed(splits.calibration), taus=refit.taus, class_counts=counts))
+        choice_E = adjust_biases(network, feed(splits.calibration), taus=refit.taus, class_counts=counts)
+        return taus_record(choice_E), tau_remarks(choice_E, refit.taus)
     return refit_on_resampled(
         network,
         feed(splits.train),
@@ -46,10 +48,3 @@ def fit_classifiers(
         weight_decay=recipe.train.weight_decay,
         class_names=splits.class_names,
     )
-
-
-def _said(choice_E: list[TauChoice]) -> tuple[dict[str, Any], list[str]]:
-    taus = ", ".join(f"{choice.tau:g}" for choice in choice_E)
-    last = choice_E[-1]
-    before, now = 100 * last.before, 100 * dict(last.scores)[last.tau]
-    return taus_record(choice_E), [f"tau by exit {taus} (calibration accuracy {before:.1f} -> {now:.1f} %)"]
