@@ -12,6 +12,7 @@ from elfnet.sweep.run_sweep import run_sweep
 
 def test_runs_are_trained_and_measured(tiny_settings: dict[str, Any], tmp_path: Path) -> None:
     settings = {**tiny_settings, "train.epochs": 1, "train.precision": "float32"}
+    del settings["train.lr"]  # swept
     with pytest.raises(WorkError, match=r"1 of 2 runs failed, the first being lr=1e30 \(.*not finite.*\)"):
         run_sweep("digits/elf-ce-drw", ["train.lr=0.1,1e30"], tmp_path / "sweep", settings=settings, jobs=2)
     (row,) = json.loads((tmp_path / "sweep" / "table.json").read_text())["runs"]
