@@ -6,6 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from elfnet.cli.main import VERBS
@@ -45,6 +46,16 @@ def test_train_json_is_json_only(elfnet: Call, tiny_recipe: Path, tmp_path: Path
     assert code == 0
     assert results["points"]["full"]["n"] == 60
     assert Path(results["report"]).is_file()
+
+
+def test_train_on_features_speaks_of_rows(elfnet: Call, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "codes.npz", X=rng.normal(size=(90, 6)).astype(np.float32), y=np.arange(90) % 3)
+    words = ("--data.train", tmp_path / "codes.npz", "--train.epochs", 1, "--train.compile", "off", "--no-report")
+    code, _, error = elfnet("train", "features", *words, "--out", tmp_path / "run")
+    assert code == 0, error
+    assert " rows of 3 classes " in error
+    assert "images" not in error
 
 
 def test_train_twice_is_refused_and_overwrite_and_resume_work(elfnet: Call, finished: Path, tmp_path: Path) -> None:

@@ -57,9 +57,6 @@ class _Option:
         scale = "fitted scales" if self.fitted else "the model's own scale"
         return f"{scale}, {'exits combined' if self.combine else 'each exit alone'}"
 
-    def fit(self, table: ExitTable) -> tuple[float, ...]:
-        return fit_scales(table) if self.fitted else scale_per_exit(table.confidence_scale, table.exits)
-
 
 def choose_confidence(table: ExitTable, *, scales: str = "auto", combine: str = "auto", seed: int = 0) -> Confidence:
     """The confidence to fit thresholds for.
@@ -83,7 +80,11 @@ def choose_confidence(table: ExitTable, *, scales: str = "auto", combine: str = 
     best, why = options[0], f"{options[0].words}: as asked"
     if len(options) > 1:
         best, why = _better(table, options, seed)
-    return Confidence(best.fit(table), best.combine, why)
+    return Confidence(_scales(table, fitted=best.fitted), best.combine, why)
+
+
+def _scales(table: ExitTable, *, fitted: bool) -> tuple[float, ...]:
+    return fit_scales(table) if fitted else scale_per_exit(table.confidence_scale, table.exits)
 
 
 def _better(table: ExitTable, options: list[_Option], seed: int) -> tuple[_Option, str]:
@@ -93,7 +94,9 @@ def _better(table: ExitTable, options: list[_Option], seed: int) -> tuple[_Optio
         halves = split_table(table, 0.5, seed, strata_N=table.labels_N)
     except RequestError:
         return options[0], f"{options[0].words}: too few examples to compare"
-    right = {option: _cross_validated(option, halves) for option in options}
+    # Fitted once for all options that share them: with thousands of classes this is most of the work.
+    scales = {fitted: [_scales(half, fitted=fitted) for half in halves] for fitted in {o.fitted for o in options}}
+    right = {option: _cross_validated(option, halves, scales[option.fitted]) for option in options}
     best = options[0]
     for option in options[1:]:
         gain_N = right[option] - right[best]
@@ -103,11 +106,12 @@ def _better(table: ExitTable, options: list[_Option], seed: int) -> tuple[_Optio
     return best, f"{best.words} (cross-validated accuracy over {BUDGETS} budgets: {measured})"
 
 
-def _cross_validated(option: _Option, halves: tuple[ExitTable, ExitTable]) -> NDArray[np.float64]:
+def _cross_validated(
+    option: _Option, halves: tuple[ExitTable, ExitTable], scales: list[tuple[float, ...]]
+) -> NDArray[np.float64]:
     """How often each example is right, over the budgets, at thresholds fitted on the other half; shape (N,)."""
     parts = []
-    for fitting, judging in (halves, halves[::-1]):
-        scale = option.fit(fitting)
+    for fitting, judging, scale in zip(halves, halves[::-1], scales, strict=True):
         search = ThresholdSearch(derive(fitting, scale, combine=option.combine), cells=GRID_CELLS)
         judged = derive(judging, scale, combine=option.combine)
         right_PN = []

@@ -63,8 +63,9 @@ class Watch:
         how = [machine["device"], machine["precision"], f"{machine['threads']} threads"]
         how += ["compiled"] if machine["compile"] else []
         network = "given network" if "network" in info else recipe.model.backbone
+        examples = "rows" if recipe.data.source == "features" else "images"
         self.say(
-            f"{network} on {data['train']:,} images of {len(data['class_names'])} classes "
+            f"{network} on {data['train']:,} {examples} of {len(data['class_names'])} classes "
             f"({max(data['class_counts'])} to {min(data['class_counts'])} a class); {', '.join(how)}"
         )
         if "weights" in info and not epochs_done:

@@ -7,7 +7,7 @@ import warnings
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import numpy as np
@@ -308,3 +308,15 @@ def test_where_pillow_is_silent_threads_decode_side_by_side(picture: Image.Image
         for read in reading:
             read.result()
     assert warned == []
+
+
+def test_after_the_last_one_that_silenced_pillow_the_filters_are_as_before() -> None:
+    before = list(warnings.filters)
+    with ExitStack() as first, ExitStack() as second:
+        first.enter_context(decode.silent_pillow())
+        second.enter_context(decode.silent_pillow())
+        silent = list(warnings.filters)
+        assert silent != before
+        first.close()  # not in the order of entering
+        assert list(warnings.filters) == silent
+    assert list(warnings.filters) == before

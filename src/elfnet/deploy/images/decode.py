@@ -27,6 +27,7 @@ MODES = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX")
 
 # Warning filters belong to the whole process: only one thread at a time may change them and put them back.
 _FILTERS = threading.Lock()
+_before = warnings.catch_warnings()
 _silenced = 0
 
 
@@ -44,15 +45,21 @@ def _without_warnings() -> Iterator[None]:
 @contextmanager
 def silent_pillow() -> Iterator[None]:
     """No warnings of Pillow in the whole process, so that threads which decode need not wait for each other."""
-    global _silenced
+    global _before, _silenced
     with _FILTERS:
-        warnings.filterwarnings("ignore", module=r"PIL\b")
+        if not _silenced:
+            _before = warnings.catch_warnings()
+            _before.__enter__()
+            warnings.filterwarnings("ignore", module=r"PIL\b")
         _silenced += 1
     try:
         yield
     finally:
+        # The last one to leave puts back what the first one found.
         with _FILTERS:
             _silenced -= 1
+            if not _silenced:
+                _before.__exit__(None, None, None)
 
 
 def read_image(path: str | Path, *, mode: str, choose: Choose, limits: Limits) -> Pixels:
