@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
-from pydantic.fields import FieldInfo
+from pydantic import BaseModel
 
 from elfnet.errors import RequestError
 from elfnet.recipe.schema import Recipe
@@ -66,12 +66,10 @@ def numbers(text: str) -> tuple[float, ...]:
 
 def add_recipe_flags(parser: argparse.ArgumentParser) -> None:
     """One flag a recipe field, grouped by section. Defaults are the recipe's, so none are given here."""
-    for section, field in Recipe.model_fields.items():
-        kind = field.annotation
-        assert kind is not None
+    for section in Recipe.model_fields:
+        kind = _section(section)
         group = parser.add_argument_group(section, description=(kind.__doc__ or "").splitlines()[0])
-        fields: dict[str, FieldInfo] = getattr(kind, "model_fields")  # noqa: B009 (unknown to mypy on a type)
-        for name, info in fields.items():
+        for name, info in kind.model_fields.items():
             # argparse expands % in help texts.
             text = (info.description or "").replace("%", "%%")
             choices = get_args(info.annotation) if get_origin(info.annotation) is Literal else ()
@@ -86,8 +84,13 @@ def recipe_overrides(found: argparse.Namespace) -> dict[str, Any]:
         section, _, name = dotted.partition(".")
         if not name or text is None:
             continue
-        kind = Recipe.model_fields[section].annotation
-        field: FieldInfo = getattr(kind, "model_fields")[name]  # noqa: B009
-        is_list = get_origin(field.annotation) is tuple
+        is_list = get_origin(_section(section).model_fields[name].annotation) is tuple
         overrides[dotted] = tuple(part for part in text.split(",") if part) if is_list else text
     return overrides
+
+
+def _section(name: str) -> type[BaseModel]:
+    kind = Recipe.model_fields[name].annotation
+    assert isinstance(kind, type)
+    assert issubclass(kind, BaseModel)
+    return kind
