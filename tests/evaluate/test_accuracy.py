@@ -8,7 +8,7 @@ import pytest
 from sklearn.metrics import balanced_accuracy_score, confusion_matrix, f1_score
 
 from elfnet.errors import RequestError
-from elfnet.evaluate.accuracy import measure
+from elfnet.evaluate.accuracy import balanced_accuracy, measure
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.replay import replay
 from elfnet.exits.policy import Policy, full_depth, uniform_policy
@@ -44,6 +44,15 @@ def test_classes_without_examples(make_table: TableFactory) -> None:
     assert metrics.accuracy_by_group == {"many": metrics.accuracy, "medium": None, "few": None}
     assert metrics.exit_share_by_group["medium"] is None
     assert metrics.n_by_group == {"many": 100, "medium": 0, "few": 0}
+
+
+def test_in_balanced_accuracy_every_class_counts_alike_and_absent_ones_do_not() -> None:
+    labels_N = np.array([0, 0, 0, 1])
+    assert balanced_accuracy(np.array([0, 0, 0, 0]), labels_N) == 0.5
+    assert balanced_accuracy(np.array([0, 0, 0, 1]), labels_N) == 1.0
+    assert balanced_accuracy(np.array([0, 0, 0, 4]), np.array([0, 0, 0, 4])) == 1.0
+    # Answers beyond all labels are wrong, and no class of their own.
+    assert balanced_accuracy(np.array([0, 7, 0, 1]), labels_N) == pytest.approx((2 / 3 + 1) / 2)
 
 
 def test_groups_classes_exits_and_costs_against_loops(make_table: TableFactory) -> None:

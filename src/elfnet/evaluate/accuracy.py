@@ -114,6 +114,14 @@ def measure(table: ExitTable, replayed: Replay, *, with_confusion: bool = True) 
     )
 
 
+def balanced_accuracy(prediction_N: NDArray[np.int64], labels_N: NDArray[np.int64]) -> float:
+    """Mean over the classes that have examples of the share of them that is right."""
+    size_C = np.bincount(labels_N)
+    right_C = np.bincount(labels_N[prediction_N == labels_N], minlength=len(size_C))
+    present_C = size_C > 0
+    return float((right_C[present_C] / size_C[present_C]).mean())
+
+
 def confusion_matrix(labels_N: NDArray[np.int64], prediction_N: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
     """Number of examples by label (row) and answer (column), shape (C, C)."""
     return np.bincount(labels_N * classes + prediction_N, minlength=classes * classes).reshape(classes, classes)

@@ -1,8 +1,9 @@
-"""One pass over a split: logits of every exit for every example."""
+"""One pass over a split: logits of every exit for every example, or only the answers at full depth."""
 
 # Shapes: N examples, E exits, B batch, C classes
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,3 +26,24 @@ def logits_of(network: StagedNetwork, batches: Iterable[Tensor], *, precision: s
             parts.append(logits_EBC.transpose(0, 1).float().cpu())
     logits_NEC: NDArray[np.float32] = torch.cat(parts).numpy()
     return logits_NEC
+
+
+@torch.inference_mode()
+def answers_at_full_depth(
+    network: StagedNetwork, batches: Iterable[Tensor], *, precision: str = "float32"
+) -> NDArray[np.int64]:
+    """Class of every example, shape (N,), by the last exit; nothing larger is kept, and no other head is run.
+
+    With thousands of classes the logits of all exits are gigabytes.
+    """
+    parts = []
+    with evaluation_mode(network):
+        for images in batches:
+            with torch.autocast(images.device.type, dtype=torch.bfloat16, enabled=precision == "bfloat16"):
+                features: Any = images
+                for stage in network.stages:
+                    features = stage(features)
+                logits_BC = network.heads[-1](features)
+            parts.append(logits_BC.float().argmax(dim=1).cpu())
+    answers_N: NDArray[np.int64] = torch.cat(parts).numpy()
+    return answers_N

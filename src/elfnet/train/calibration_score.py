@@ -7,7 +7,8 @@ import torch
 
 from elfnet.data.batches import EvaluationFeed
 from elfnet.data.examples import Ints
-from elfnet.evaluate.run_network import logits_of
+from elfnet.evaluate.accuracy import balanced_accuracy
+from elfnet.evaluate.run_network import answers_at_full_depth
 from elfnet.models.staged import StagedNetwork
 from elfnet.train.processes import Processes
 
@@ -23,7 +24,7 @@ def predictions(
     # Shifted by one, so that those who do not know add nothing.
     known_N = torch.zeros(2, examples, dtype=torch.int64)
     if end > first:
-        prediction_n = logits_of(network, batches, precision=precision)[:, -1].argmax(axis=1)
+        prediction_n = answers_at_full_depth(network, batches, precision=precision)
         rows_n = torch.from_numpy(batches.rows())
         known_N[0, rows_n] = torch.from_numpy(prediction_n) + 1
         known_N[1, rows_n] = 1
@@ -32,8 +33,7 @@ def predictions(
     return np.asarray(prediction_N - 1)
 
 
-def balanced_accuracy(prediction_N: Ints, labels_N: Ints) -> float:
-    """Mean recall over the classes of the examples that could be read."""
+def calibration_score(prediction_N: Ints, labels_N: Ints) -> float:
+    """Balanced accuracy of the examples that could be read."""
     read_N = prediction_N >= 0
-    prediction_N, labels_N = prediction_N[read_N], labels_N[read_N]
-    return float(np.mean([(prediction_N[labels_N == c] == c).mean() for c in np.unique(labels_N)]))
+    return balanced_accuracy(prediction_N[read_N], labels_N[read_N])

@@ -16,7 +16,8 @@ from elfnet.data.batches_from_recipe import evaluation_batches, normalisation_of
 from elfnet.data.from_recipe import load_splits
 from elfnet.data.splits import Splits
 from elfnet.errors import RequestError
-from elfnet.evaluate.run_network import logits_of
+from elfnet.evaluate.accuracy import balanced_accuracy
+from elfnet.evaluate.run_network import answers_at_full_depth
 from elfnet.methods.refit.fit import FITTED, fit_classifiers
 from elfnet.methods.refit.source_run import open_source
 from elfnet.models.cost import count_cost
@@ -24,7 +25,6 @@ from elfnet.models.from_recipe import network_of
 from elfnet.models.of_run import signature_of_run
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import Recipe
-from elfnet.train.calibration_score import balanced_accuracy
 from elfnet.train.launch import Launch
 from elfnet.train.observer import Observer, Silent
 from elfnet.train.provenance import run_info
@@ -121,7 +121,7 @@ def _calibration_score(recipe: Recipe, network: StagedNetwork, splits: Splits, n
     """Balanced accuracy at full depth, as after every epoch of a training."""
     device = next(network.parameters()).device
     batches = evaluation_batches(recipe.data, splits.calibration, normalisation, device=device)
-    prediction_N = logits_of(network, batches)[:, -1].argmax(axis=1)
+    prediction_N = answers_at_full_depth(network, batches)
     return balanced_accuracy(prediction_N, splits.calibration.labels_N[batches.rows()])
 
 

@@ -31,7 +31,7 @@ from elfnet.models.of_run import signature_of_run
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import Recipe
 from elfnet.train.assemble import assemble
-from elfnet.train.calibration_score import balanced_accuracy, predictions
+from elfnet.train.calibration_score import calibration_score, predictions
 from elfnet.train.from_recipe import exit_loss_of, loss_of, rule_of, schedule_of
 from elfnet.train.given_network import choose_network, require_same_network
 from elfnet.train.kept_memory import keep_freed_memory
@@ -191,7 +191,7 @@ def _train(
                 prediction_N = predictions(
                     network, calibration, len(labels_N), precision=machine.precision, processes=processes
                 )
-                score = balanced_accuracy(prediction_N, labels_N)
+                score = calibration_score(prediction_N, labels_N)
             seconds = time.perf_counter() - began
             record |= {"calibration_balanced_accuracy": score, "seconds": round(seconds, 3)}
             if recipe.data.unreadable == "skip":

@@ -4,17 +4,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elfnet.methods.refit.choose_tau import TauChoice, balanced_accuracy, choose_tau, tau_remarks, taus_record
+from elfnet.methods.refit.choose_tau import TauChoice, choose_tau, tau_remarks, taus_record
 
 LABELS = np.array([0, 0, 0, 1])
 ALL_FIRST = torch.tensor([[1.0, 0.0]] * 4)
 RIGHT = torch.tensor([[1.0, 0.0]] * 3 + [[0.0, 1.0]])
-
-
-def test_every_class_counts_alike_and_absent_ones_do_not() -> None:
-    assert balanced_accuracy(ALL_FIRST, LABELS) == 0.5
-    assert balanced_accuracy(RIGHT, LABELS) == 1.0
-    assert balanced_accuracy(torch.eye(5)[[0, 0, 0, 4]].double(), np.array([0, 0, 0, 4])) == 1.0
 
 
 def test_of_equally_good_candidates_the_smallest_is_chosen_in_whatever_order_they_come() -> None:

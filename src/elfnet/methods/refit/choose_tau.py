@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from elfnet.data.examples import Ints
+from elfnet.evaluate.accuracy import balanced_accuracy
 
 
 @dataclass(frozen=True)
@@ -69,15 +69,11 @@ def choose_tau(
         changed: what these logits become with a tau.
         also_reported: scored, but not chosen unless they are candidates.
     """
-    scores = {tau: balanced_accuracy(changed(tau), labels_N) for tau in sorted({*taus, *also_reported})}
+    scores = {tau: _score(changed(tau), labels_N) for tau in sorted({*taus, *also_reported})}
     # Sorted by tau, and max keeps the first of equals.
     tau = max(sorted(set(taus)), key=lambda candidate: scores[candidate])
-    return TauChoice(tau, tuple(scores.items()), balanced_accuracy(logits_NC, labels_N))
+    return TauChoice(tau, tuple(scores.items()), _score(logits_NC, labels_N))
 
 
-def balanced_accuracy(logits_NC: Tensor, labels_N: Ints) -> float:
-    """Mean over the classes that have examples of the share of them that is right."""
-    right_N = logits_NC.argmax(dim=1).numpy() == labels_N
-    size_C = np.bincount(labels_N)
-    right_C = np.bincount(labels_N[right_N], minlength=len(size_C))
-    return float((right_C[size_C > 0] / size_C[size_C > 0]).mean())
+def _score(logits_NC: Tensor, labels_N: Ints) -> float:
+    return balanced_accuracy(logits_NC.argmax(dim=1).numpy(), labels_N)
