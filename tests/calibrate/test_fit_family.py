@@ -157,3 +157,19 @@ def test_measured_time_as_cost(make_table: TableFactory) -> None:
         replace(cost, plain=0.0)
     with pytest.raises(RequestError, match="exactly the fields"):
         MeasuredCost.from_dict({"stages": [1.0]})
+
+
+def test_confusion_matrices_are_written_unless_there_are_very_many_classes(make_table: TableFactory) -> None:
+    def confusion(classes: int) -> list[list[int]] | None:
+        table = make_table(
+            logits_NEC=np.random.default_rng(0).normal(size=(202, 4, classes)).astype(np.float32),
+            labels_N=np.arange(202) % classes,
+            class_counts_C=np.full(classes, 30),
+            class_names=tuple(map(str, range(classes))),
+        )
+        family = fit_family(table, request(budgets=(), geometric_budgets=(), floors_points=()))
+        found: list[list[int]] | None = results_on(table, family)["points"]["full"]["confusion"]
+        return found
+
+    assert np.sum(confusion(100) or []) == 202
+    assert confusion(101) is None

@@ -23,6 +23,9 @@ from elfnet.evaluate.run_table import evaluate_run
 from elfnet.exits.policy import Reading
 from elfnet.models.staged import StagedNetwork
 
+MOST_CLASSES_IN_CONFUSION = 100
+"""A matrix for each of dozens of points: with 10,000 classes they would be gigabytes of text."""
+
 
 def calibrate_run(
     run: RunDirectory,
@@ -68,6 +71,7 @@ def results_on(table: ExitTable, family: Family) -> dict[str, Any]:
     derived = derive(table, family.confidence_scale)
     # Points of one rule share their scales: the softmax of the whole table is computed once for each.
     by_confidence: dict[Reading, Derived] = {derived.reading: derived}
+    with_confusion = table.classes <= MOST_CLASSES_IN_CONFUSION
     points = {}
     for point in family.points:
         key = point.policy.reading
@@ -76,7 +80,7 @@ def results_on(table: ExitTable, family: Family) -> dict[str, Any]:
         points[point.name] = {
             "rule": point.rule,
             "thresholds": list(point.policy.thresholds),
-            **measure(table, replay(by_confidence[key], point.policy)).to_dict(),
+            **measure(table, replay(by_confidence[key], point.policy), with_confusion=with_confusion).to_dict(),
         }
     return {
         "split": table.split,
