@@ -109,3 +109,15 @@ def test_refusals(make_table: TableFactory) -> None:
     table.logits_NEC[5, 2, 1] = np.nan
     with pytest.raises(WorkError, match="not finite at exit 3"):
         fit_scales(table)
+
+
+def test_of_a_very_large_table_examples_are_left_out_evenly(
+    make_table: TableFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_table()
+    whole = fit_scales(table)
+    thinned = make_table(logits_NEC=table.logits_NEC[::3], labels_N=table.labels_N[::3])
+    monkeypatch.setattr(confidence_scale, "MOST_LOGITS", 600 * 6 // 3)
+    assert fit_scales(table) == fit_scales(thinned) != whole
+    monkeypatch.setattr(confidence_scale, "MOST_LOGITS", 600 * 6)
+    assert fit_scales(table) == whole

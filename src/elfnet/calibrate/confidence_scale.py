@@ -7,6 +7,7 @@ is; only the confidence, and with it who leaves where, changes.
 # Shapes: N examples, E exits, C classes, B examples of one chunk
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,9 @@ from elfnet.evaluate.exit_table import ExitTable
 SMALLEST_SCALE, LARGEST_SCALE = 1e-3, 1e3
 """An exit that is always right would want an infinite scale, one that is always wrong 0."""
 
+MOST_LOGITS = 2**25
+"""Of an exit that a fit reads: one number needs no more, and with thousands of classes more takes minutes."""
+
 MOST_STEPS = 100
 PRECISION = 1e-10
 
@@ -27,12 +31,16 @@ def fit_scales(table: ExitTable) -> tuple[float, ...]:
     """The scale of each exit that minimises the mean of -log softmax(scale * logits)[label] on this table.
 
     That is convex in the scale, so there is one minimum, or one end of `SMALLEST_SCALE`..`LARGEST_SCALE`. Where the
-    scale makes no difference (all logits equal) the table's own is kept.
+    scale makes no difference (all logits equal) the table's own is kept. Where an exit has more than `MOST_LOGITS`
+    logits, every second (third, ...) example is read.
 
     Args:
         table: of the calibration split; a table of the test split is refused.
     """
     require_calibration(table)
+    every = -(-table.examples * table.classes // MOST_LOGITS)
+    if every > 1:
+        table = replace(table, logits_NEC=table.logits_NEC[::every], labels_N=table.labels_N[::every])
     return tuple(_fit(table, k) for k in range(table.exits))
 
 
