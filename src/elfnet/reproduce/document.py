@@ -31,10 +31,7 @@ def _notes(table: Mapping[str, Any]) -> list[str]:
             for name, values in table["changed_settings"].items()
         )
         notes.append(f"Settings changed from the recipes of this tier: {changed}.")
-    notes += [
-        f"{row} has the weights of {other}: its own training would differ in nothing."
-        for row, other in table["shared_trainings"].items()
-    ]
+    notes += [_shared(row, training) for row, training in table["shared_trainings"].items()]
     notes += [
         f"{row} runs two batches a training step, one through each branch: training costs twice that of row CE. At "
         "inference, where the branches share all but the last block and the classifier, it costs little more; the "
@@ -44,6 +41,12 @@ def _notes(table: Mapping[str, Any]) -> list[str]:
     notes += _how_to_read(table)
     notes += [f"Made by {text}." for text in table["made_by"]]
     return notes
+
+
+def _shared(row: str, training: Mapping[str, Any]) -> str:
+    if training["epochs"] is None:
+        return f"{row} has the weights of {training['of']}: its own training would differ in nothing."
+    return f"{row} has its first {training['epochs']} epochs from {training['of']}: its own would differ in nothing."
 
 
 def _how_to_read(table: Mapping[str, Any]) -> list[str]:

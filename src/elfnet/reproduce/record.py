@@ -43,8 +43,9 @@ def record_of(run: RunDirectory, cell: Cell, *, table: str, tier: str, baseline:
         "machine": info["machine"],
         "data": _data(info["data"], held_out=not recipe.data.calibration and recipe.data.profile == "none"),
         "checkpoint_sha256": metrics["checkpoint_sha256"],
-        # The row whose training it shares; null if it was trained for this row.
+        # The row whose training it shares, and how much of it; null if it was trained for this row.
         "training_of": info.get("training_of"),
+        "epochs_taken_over": info.get("epochs_taken_over"),
         "epochs": len(log),
         "seconds": round(seconds, 1),
         "seconds_per_epoch": round(seconds / len(log), 3) if log else None,

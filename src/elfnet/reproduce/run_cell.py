@@ -12,7 +12,7 @@ from elfnet.reproduce.directory import TableDirectory
 from elfnet.reproduce.lock import held
 from elfnet.reproduce.record import record_of
 from elfnet.reproduce.same_recipe import content_of, moved
-from elfnet.reproduce.shared_training import take_over_training
+from elfnet.reproduce.shared_training import branch_epochs, keep_beginning, take_over_training
 from elfnet.train.observer import Observer
 from elfnet.train.session import train_recipe
 
@@ -25,7 +25,8 @@ def run_cell(
     table: str,
     tier: str,
     baseline: ModelRecipe,
-    done: Iterable[Cell],
+    others: Iterable[Cell],
+    recipes: Iterable[Recipe],
     observer: Observer,
     stop: Callable[[], bool],
 ) -> bool:
@@ -36,17 +37,21 @@ def run_cell(
 
     Args:
         baseline: the network that costs are compared with.
-        done: runs of the table that are finished; the training of one may do for this one, too.
+        others: runs of the table, begun or finished; the training of one may do for this one, too.
+        recipes: those of the other rows, whose trainings may begin as this one does.
         stop: asked after every epoch.
     """
     run = directory.run(cell)
     with held(run.root.with_suffix(".lock")):
-        take_over_training(cell, recipe, directory, done)
+        take_over_training(cell, recipe, directory, others)
         recipe = recipe_to_go_on_with(run, recipe)
+        branches = branch_epochs(recipe, recipes)
         stopped = False
 
         def stop_after(epochs_done: int) -> bool:
             nonlocal stopped
+            if epochs_done in branches:
+                keep_beginning(run, epochs_done)
             stopped = epochs_done < recipe.train.epochs and stop()
             return stopped
 

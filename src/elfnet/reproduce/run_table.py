@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from elfnet.errors import ElfnetError, RequestError
-from elfnet.reproduce.cell import Cell
+from elfnet.recipe.schema import Recipe
+from elfnet.reproduce.cell import Cell, recipe_of
 from elfnet.reproduce.directory import TableDirectory
 from elfnet.reproduce.paper_table import PaperTable, load_table
 from elfnet.reproduce.plan import DONE, Step, make_plan, measured_pace
@@ -85,7 +87,8 @@ def reproduce_table(
                 table=table.name,
                 tier=chosen_tier.name,
                 baseline=step.baseline,
-                done=[other for other in directory.found(table) if directory.record_file(other).is_file()],
+                others=list(directory.found(table)),
+                recipes=_trained_recipes(table, chosen_tier, cell, settings or {}),
                 observer=Timed(watcher, pace, cell, after),
                 stop=stop,
             )
@@ -123,6 +126,16 @@ def _write(table: PaperTable, tier: Tier, directory: TableDirectory) -> dict[str
     content = summarise(table, tier, {key: record for key, record in records.items() if record is not None})
     write_table(content, directory.root)
     return content
+
+
+def _trained_recipes(table: PaperTable, tier: Tier, cell: Cell, settings: Mapping[str, Any]) -> list[Recipe]:
+    """Of all rows in the column that do not start from another run, asked for or not."""
+    recipes = []
+    for row in table.rows:
+        # Settings that make no sense for a row are refused when it is asked for.
+        with suppress(RequestError):
+            recipes += [] if row.starts_from else [recipe_of(Cell(row, cell.column, cell.seed), tier, settings)]
+    return recipes
 
 
 def _refuse_without_its_start(cell: Cell, failed: Mapping[str, str]) -> None:

@@ -1,54 +1,86 @@
-"""Rows whose trainings are the same share one: the second begins with the first one's weights.
+"""Rows whose trainings are the same, or begin the same, share one: the second goes on from what the first has.
 
 BranchyNet's training is that of all exits without a rule, bit for bit; only what an exit compares with its threshold is
-another. Balanced softmax is the logit-adjusted loss at tau 1. Training them again would cost an hour for nothing.
+another. Balanced softmax is the logit-adjusted loss at tau 1. CE+DRW is CE until the class weights come in, four fifths
+of the way. Training them again would cost an hour for nothing.
 """
 
 import shutil
 from collections.abc import Iterable
+from pathlib import Path
 
 from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.recipe.load import validate_recipe
 from elfnet.recipe.schema import Recipe
 from elfnet.reproduce.cell import Cell
 from elfnet.reproduce.directory import TableDirectory
-from elfnet.reproduce.same_recipe import Content, changed, content_of, differences
-
-DECIDED_AFTERWARDS = frozenset({"exits.confidence", "exits.infer_confidence_scale", "exits.search"})
-"""Settings that training does not read."""
+from elfnet.reproduce.epochs_alike import epochs_alike
+from elfnet.reproduce.same_recipe import changed, content_of, differences
 
 
-def take_over_training(cell: Cell, asked: Recipe, directory: TableDirectory, done: Iterable[Cell]) -> None:
-    """Begin a run with the training of a finished one, if there is one that was trained alike.
+def branch_epochs(recipe: Recipe, others: Iterable[Recipe]) -> frozenset[int]:
+    """After which epochs of a training another one may go its own way."""
+    return frozenset(epochs_alike(recipe, other) for other in others) - {0, recipe.train.epochs}
+
+
+def keep_beginning(run: RunDirectory, epochs: int) -> None:
+    """Keep the first epochs of a run, which has just done them, for a row that goes on from there in its own way."""
+    kept = _beginning(run, epochs)
+    if not kept.is_dir():
+        # All at once: what lies there is whole.
+        half = kept.with_name(f"{kept.name}.half")
+        _copy_training(run, half)
+        half.rename(kept)
+
+
+def take_over_training(cell: Cell, asked: Recipe, directory: TableDirectory, others: Iterable[Cell]) -> None:
+    """Begin a run with what another one has of its training: all of it, or a beginning that was kept.
 
     Args:
-        done: runs of the table that are finished.
+        others: runs of the table, begun or finished.
     """
     run = directory.run(cell)
     if run.root.exists():
         return
-    for other in done:
-        source = directory.run(other)
-        if (other.column.name, other.seed) != (cell.column.name, cell.seed) or not source.exists():
-            continue
-        there, wanted = content_of(source.recipe()), content_of(asked)
-        different = {name: value for name, _, value in differences(there, wanted)}
-        in_training = {name for name, *_ in differences(_as_trained(there), _as_trained(wanted))} - DECIDED_AFTERWARDS
-        if in_training or not different:
-            continue
-        # Made beside it and then renamed: a run that is cut short here has not been begun.
-        begun = RunDirectory(run.root.with_suffix(".begun"))
-        shutil.rmtree(begun.root, ignore_errors=True)
-        shutil.copytree(source.root / "checkpoints", begun.root / "checkpoints")
-        shutil.copyfile(source.log_file, begun.log_file)
-        recipe = validate_recipe(str(begun.recipe_file), changed(there, different))
-        begun.create(recipe, {**source.info(), "training_of": other.row.name})
-        begun.root.rename(run.root)
-        return
+    sources = [
+        (epochs, other)
+        for other in others
+        if (other.column.name, other.seed) == (cell.column.name, cell.seed)
+        and directory.run(other).exists()
+        and (epochs := epochs_alike(directory.run(other).recipe(), asked))
+        and _training(directory.run(other), epochs) is not None
+    ]
+    if sources:
+        epochs, other = max(sources, key=lambda source: source[0])
+        _begin(run, asked, directory.run(other), epochs, row=other.row.name)
 
 
-def _as_trained(content: Content) -> Content:
-    """The same training under one name."""
-    if content["criterion"]["loss"] == "balanced-softmax":
-        return changed(content, {"criterion.loss": "logit-adjusted", "criterion.adjust_tau": 1.0})
-    return content
+def _begin(run: RunDirectory, asked: Recipe, source: RunDirectory, epochs: int, *, row: str) -> None:
+    training, there = _training(source, epochs), content_of(source.recipe())
+    assert training is not None
+    # Made beside it and then renamed: a run that is cut short here has not been begun.
+    begun = RunDirectory(run.root.with_suffix(".begun"))
+    _copy_training(training, begun.root)
+    # Threads, precision and the like stay those that it was begun with.
+    different = {name: value for name, _, value in differences(there, content_of(asked))}
+    recipe = validate_recipe(str(begun.recipe_file), changed(there, different))
+    begun.create(recipe, {**source.info(), "training_of": row, "epochs_taken_over": epochs})
+    begun.root.rename(run.root)
+
+
+def _training(source: RunDirectory, epochs: int) -> RunDirectory | None:
+    """Where the first epochs of a run lie: in the run itself, if it has no more than those."""
+    beginning = RunDirectory(_beginning(source, epochs))
+    if epochs == source.recipe().train.epochs:
+        return source if len(source.log()) == epochs else None
+    return beginning if beginning.root.is_dir() else None
+
+
+def _beginning(run: RunDirectory, epochs: int) -> Path:
+    return run.root / "beginnings" / str(epochs)
+
+
+def _copy_training(source: RunDirectory, to: Path) -> None:
+    shutil.rmtree(to, ignore_errors=True)
+    shutil.copytree(source.root / "checkpoints", to / "checkpoints")
+    shutil.copyfile(source.log_file, RunDirectory(to).log_file)

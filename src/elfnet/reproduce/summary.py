@@ -138,10 +138,19 @@ def _groups(records: Any) -> list[dict[str, int]]:
     return [{"many_above": many, "few_below": few} for many, few in sorted(found)]
 
 
-def _shared_trainings(table: PaperTable, records: Mapping[tuple[str, str, int], Record]) -> dict[str, str]:
-    """By label of a row, that of the row whose training it has."""
-    found = {row: record.get("training_of") for (row, _, _), record in records.items()}
-    return {table.row(row).label: table.row(other).label for row, other in found.items() if other}
+def _shared_trainings(
+    table: PaperTable, records: Mapping[tuple[str, str, int], Record]
+) -> dict[str, dict[str, str | int | None]]:
+    """By label of a row, that of the row whose training it has, and how many epochs of it; None: all of them."""
+    shared: dict[str, dict[str, str | int | None]] = {}
+    for (row, _, _), record in records.items():
+        if record.get("training_of"):
+            epochs = record.get("epochs_taken_over", record["epochs"])
+            shared[table.row(row).label] = {
+                "of": table.row(record["training_of"]).label,
+                "epochs": None if epochs == record["epochs"] else epochs,
+            }
+    return shared
 
 
 def _of_two_branches(table: PaperTable, records: Mapping[tuple[str, str, int], Record]) -> list[str]:
