@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from elfnet.reproduce.document import document_of
-from elfnet.reproduce.layout import Grid, details, overview, spread_text
+from elfnet.reproduce.layout import Grid, details, overview, spread_text, within_budgets
 from elfnet.reproduce.paper_table import load_table
 from elfnet.reproduce.summary import summarise
 from elfnet.reproduce.tiers import TIERS
@@ -90,3 +90,19 @@ def test_notes(table: dict[str, Any]) -> None:
     assert any("10,000 for CIFAR-10-LT, 10." in note for note in notes)
     assert "Many: classes of more than 100 training images, few: of fewer than 20." in notes
     assert notes[-1] == "Made by elfnet 0.1.0, torch 2.0, Python 3.11.0; a processor, cpu, float32."
+
+
+def test_rows_with_exits_within_budgets(table: dict[str, Any], make_record: Any) -> None:
+    assert within_budgets(table, table["columns"][2]) is None
+    elf = make_record("elf-ce-drw", COLUMN, full=0.87, accurate=(0.872, 0.9))
+    elf["points"] |= {
+        "budget=0.6": {**elf["points"]["full"], "accuracy": 0.801, "mean_cost": 0.594},
+        "budget=0.8": {**elf["points"]["full"], "accuracy": 0.856, "mean_cost": 0.812},
+    }
+    records = {("ce", COLUMN, 0): make_record("ce", COLUMN), ("elf-ce-drw", COLUMN, 0): elf}
+    table = summarise(load_table("table2"), TIERS["paper"], records)
+    grid = within_budgets(table, table["columns"][2])
+    assert grid is not None
+    assert [heading.label for heading in grid.headings] == ["system", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9"]
+    assert grid.rows == [["ELF(CE)+DRW", "–", "–", "80.1 (0.59)", "–", "85.6 (0.81)", "–"]]
+    assert grid in document_of(table).grids

@@ -70,12 +70,33 @@ def paired_bootstrap(
     """
     (table, replay_first), (table_second, replay_second) = first, second
     _require_comparable(table, table_second, resamples)
-    right_first_N = replay_first.prediction_N == table.labels_N
-    right_second_N = replay_second.prediction_N == table.labels_N
+    differences = paired_differences(
+        replay_first.prediction_N == table.labels_N,
+        replay_second.prediction_N == table.labels_N,
+        table.labels_N,
+        table.group_of_class,
+        resamples=resamples,
+        seed=seed,
+        stratified=stratified,
+    )
+    return Comparison(differences, table.examples, resamples, seed, stratified)
+
+
+def paired_differences(
+    right_first_N: NDArray[np.bool_],
+    right_second_N: NDArray[np.bool_],
+    labels_N: NDArray[np.int64],
+    group_of_class: NDArray[np.int64],
+    *,
+    resamples: int,
+    seed: int = 0,
+    stratified: bool = False,
+) -> dict[str, Difference | None]:
+    """The same from which examples each run answered right; keys as in `Comparison`."""
     kind_N = np.where(right_second_N == right_first_N, 2, np.where(right_second_N, 0, 1))
-    count_C3 = np.bincount(table.labels_N * 3 + kind_N, minlength=table.classes * 3).reshape(-1, 3)
+    count_C3 = np.bincount(labels_N * 3 + kind_N, minlength=len(group_of_class) * 3).reshape(-1, 3)
     present = count_C3.sum(axis=1) > 0
-    count_C3, group_C = count_C3[present], table.group_of_class[present]
+    count_C3, group_C = count_C3[present], group_of_class[present]
 
     estimate = _statistics(count_C3[None], group_C)
     drawn = [
@@ -85,14 +106,14 @@ def paired_bootstrap(
     tail = 100 * (1 - LEVEL) / 2
     differences: dict[str, Difference | None] = {}
     for name, (value,) in estimate.items():
-        n = int(count_C3[group_C == GROUP_NAMES.index(name)].sum() if name in GROUP_NAMES else table.examples)
+        n = int(count_C3[group_C == GROUP_NAMES.index(name)].sum() if name in GROUP_NAMES else len(labels_N))
         if n == 0:
             differences[name] = None
             continue
         # A small group can be missing from a resample; its difference is undefined there.
         low, high = np.nanpercentile(np.concatenate([part[name] for part in drawn]), [tail, 100 - tail])
         differences[name] = Difference(float(value), float(low), float(high), n)
-    return Comparison(differences, table.examples, resamples, seed, stratified)
+    return differences
 
 
 def _require_comparable(first: ExitTable, second: ExitTable, resamples: int) -> None:

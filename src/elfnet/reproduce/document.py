@@ -3,13 +3,26 @@
 from collections.abc import Mapping
 from typing import Any
 
-from elfnet.reproduce.layout import DIFFERS, QUOTED, Document, details, overview, shown_columns
+from elfnet.reproduce.layout import (
+    DIFFERS,
+    QUOTED,
+    Document,
+    Grid,
+    details,
+    differences,
+    overview,
+    shown_columns,
+    within_budgets,
+)
 
 
 def document_of(table: Mapping[str, Any]) -> Document:
     """The content of table.json, arranged for people."""
-    grids = [overview(table), *(details(table, column) for column in shown_columns(table))]
-    return Document(f"{table['title']} (tier {table['tier']})", _notes(table), grids)
+    grids: list[Grid | None] = [overview(table)]
+    for column in shown_columns(table):
+        grids += [details(table, column), within_budgets(table, column), differences(table, column)]
+    shown = [grid for grid in grids if grid is not None]
+    return Document(f"{table['title']} (tier {table['tier']})", _notes(table), shown)
 
 
 def _notes(table: Mapping[str, Any]) -> list[str]:
@@ -70,6 +83,12 @@ def _how_to_read(table: Mapping[str, Any]) -> list[str]:
         f"{QUOTED} The paper takes this number from another paper. {DIFFERS} Not the same experiment as ours: another "
         "tier, data or settings. Rows below the line are not in the paper's table.",
     ]
+    if table["differences"]:
+        notes.append(
+            "Differences compare two rows image by image on the test split. Of one seed: with the 95 % interval of a "
+            "paired bootstrap, which says what other test images would change, not what another seed would. Of "
+            "several: mean ± sample standard deviation."
+        )
     if groups:
         notes.append(f"{'; or '.join(groups).capitalize()}.")
     if any(cell["paper"] and cell["paper"]["printed"] is not None for cell in table["cells"]):

@@ -6,10 +6,10 @@ from typing import Any
 
 from elfnet.data.groups import GROUP_NAMES
 from elfnet.report.number_text import DASH
-from elfnet.reproduce.summary import COMPARED
+from elfnet.reproduce.shown_points import BUDGETS, COMPARED, FULL
 
 NOT_RUN = "not run"
-POINT_LABELS = {"full": "full depth", "accurate": "one s", "within-1": "per exit"}
+POINT_LABELS = {FULL: "full depth", COMPARED: "one s", "within-1": "per exit"}
 QUOTED, DIFFERS = "†", "*"
 
 
@@ -84,7 +84,7 @@ def details(table: Mapping[str, Any], column: Mapping[str, Any]) -> Grid:
             continue
         shown = [name for name in POINT_LABELS if cell["points"].get(name)]
         shown = shown if cell["exits"] > 1 else shown[:1]
-        beside = COMPARED if COMPARED in shown else "full"
+        beside = COMPARED if COMPARED in shown else FULL
         for name in shown:
             point = cell["points"][name]
             figures = [point["accuracy"], *(point["accuracy_by_group"][group] for group in GROUP_NAMES)]
@@ -99,6 +99,46 @@ def details(table: Mapping[str, Any], column: Mapping[str, Any]) -> Grid:
                 ]
             )
     return Grid(column["label"], headings, rows, frozenset(rules))
+
+
+def within_budgets(table: Mapping[str, Any], column: Mapping[str, Any]) -> Grid | None:
+    """One column: systems with exits at equal cost; None if there are none."""
+    headings = [Heading("system", numeric=False), *(Heading(name.removeprefix("budget=")) for name in BUDGETS)]
+    rows = []
+    for row in table["rows"]:
+        points = _cell(table, row, column)["points"]
+        if any(points.get(name) for name in BUDGETS):
+            rows.append([row["label"], *(_at_cost(points.get(name)) for name in BUDGETS)])
+    title = f"{column['label']}: accuracy in % (mean cost) within a budget, thresholds per exit"
+    return Grid(title, headings, rows) if rows else None
+
+
+def differences(table: Mapping[str, Any], column: Mapping[str, Any]) -> Grid | None:
+    """One column: rows against each other, image by image; None if there is nothing to compare."""
+    labels = {row["name"]: row["label"] for row in table["rows"]}
+    headings = [Heading(name, numeric=False) for name in ("system", "minus", "point")]
+    headings += [Heading(name) for name in ("n", "all", *GROUP_NAMES)]
+    rows = []
+    for found in table["differences"]:
+        if found["column"] == column["name"]:
+            point = POINT_LABELS.get(found["point"], found["point"])
+            figures = [_difference_text(found[name]) for name in ("all", *GROUP_NAMES)]
+            rows.append([labels[found["row"]], labels[found["against"]], point, str(found["n"]), *figures])
+    return Grid(f"{column['label']}: differences in points of accuracy", headings, rows) if rows else None
+
+
+def _at_cost(point: Mapping[str, Any] | None) -> str:
+    if point is None:
+        return DASH
+    return f"{spread_text(point['accuracy'], percent=True)} ({point['mean_cost']['mean']:.2f})"
+
+
+def _difference_text(figure: Mapping[str, float | None] | None) -> str:
+    if figure is None:
+        return DASH
+    percent = {name: 100 * value for name, value in figure.items() if value is not None}
+    beside = "± {deviation:.1f}" if "deviation" in percent else "({low:+.1f} to {high:+.1f})"
+    return ("{mean:+.1f} " + beside).format(**percent)
 
 
 def spread_text(figure: Mapping[str, float | None] | None, *, percent: bool = False) -> str:
@@ -120,7 +160,7 @@ def _cell(table: Mapping[str, Any], row: Mapping[str, Any], column: Mapping[str,
 def _ours(cell: Mapping[str, Any]) -> str:
     if cell["state"] == NOT_RUN:
         return NOT_RUN
-    point = cell["points"].get(COMPARED) or cell["points"]["full"]
+    point = cell["points"].get(COMPARED) or cell["points"][FULL]
     return f"{spread_text(point['accuracy'], percent=True)} ({point['mean_cost']['mean']:.3f}; n = {point['n']})"
 
 

@@ -84,6 +84,13 @@ class Column(_Part):
     smallest: int | None = None
 
 
+class Pair(_Part):
+    """Two rows to compare with each other, by name: `row` minus `against`."""
+
+    row: str
+    against: str
+
+
 class PaperTable(_Part):
     """A table: the paper's rows, then the extra ones."""
 
@@ -91,6 +98,7 @@ class PaperTable(_Part):
     title: str
     columns: Annotated[tuple[Column, ...], Field(min_length=1)]
     rows: Annotated[tuple[Row, ...], Field(min_length=1)]
+    pairs: tuple[Pair, ...]
 
     def row(self, name: str) -> Row:
         return _named("row", name, self.rows)
@@ -117,7 +125,10 @@ def load_table(name: str) -> PaperTable:
     extra = [Row.model_validate(row) for row in _read("extra_rows")["rows"]]
     taken = {row.name for row in own}
     rows = [*own, *(row for row in extra if row.name not in taken and name in row.tables)]
-    return PaperTable(name=name, rows=tuple(rows), **content)
+    names = {row.name for row in rows}
+    pairs = [Pair.model_validate(pair) for pair in _read("pairs")["pairs"]]
+    pairs = [pair for pair in pairs if {pair.row, pair.against} <= names]
+    return PaperTable(name=name, rows=tuple(rows), pairs=tuple(pairs), **content)
 
 
 def _named(kind: str, name: str, choices: tuple[Named, ...]) -> Named:

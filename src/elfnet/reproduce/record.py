@@ -8,7 +8,9 @@ from elfnet.models.cost import count_cost
 from elfnet.models.from_recipe import network_of
 from elfnet.recipe.schema import ModelRecipe
 from elfnet.reproduce.cell import Cell
+from elfnet.reproduce.right_answers import right_answers
 from elfnet.reproduce.same_recipe import content_of, recipe_hash, without_places
+from elfnet.reproduce.shown_points import BUDGETS, FULL
 
 FORMAT = 1
 KEPT = ("rule", "accuracy", "accuracy_by_group", "mean_cost", "worst_cost", "exit_share")
@@ -58,6 +60,7 @@ def record_of(run: RunDirectory, cell: Cell, *, table: str, tier: str, baseline:
             for point in read_json(run.policy_file)["points"]
         },
         "points": {name: _point(name, point) for name, point in metrics["points"].items()},
+        "right": right_answers(run, (FULL, *BUDGETS)),
         "accuracy_by_class": metrics["points"]["full"]["accuracy_by_class"],
         "exits": metrics["exits"],
         "training": _training(log),

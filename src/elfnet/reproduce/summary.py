@@ -7,18 +7,14 @@ from typing import Any
 
 from elfnet.data.groups import GROUP_NAMES
 from elfnet.reproduce.cell import Cell, recipe_of
+from elfnet.reproduce.pair_differences import pair_differences
 from elfnet.reproduce.paper_table import Column, PaperTable, Row, load_table
 from elfnet.reproduce.same_recipe import Content, content_of, differences
+from elfnet.reproduce.shown_points import BUDGETS, POINTS
 from elfnet.reproduce.stand_in import stand_in
 from elfnet.reproduce.tiers import Tier, tier_named
 
 FORMAT = 1
-POINTS = ("full", "accurate", "economic", "within-1")
-"""Full depth; one threshold for all exits, most accurate (the paper's rule) or cheapest that loses at most one point;
-thresholds per exit, cheapest that lose at most one point. All are chosen on the calibration split."""
-COMPARED = "accurate"
-"""What the paper's number stands beside; of a plain network it is full depth."""
-
 Record = Mapping[str, Any]
 
 
@@ -65,6 +61,7 @@ def summarise(table: PaperTable, tier: Tier, records: Mapping[tuple[str, str, in
             {"name": row.name, "label": row.label, "in_paper": row.in_paper, "quoted": row.quoted} for row in table.rows
         ],
         "cells": cells,
+        "differences": pair_differences(table, records),
     }
 
 
@@ -76,6 +73,7 @@ def _cell(row: Row, column: Column, found: Mapping[int, Record], *, as_in_paper:
     paper = row.paper.get(column.name)
     seeds = sorted(found)
     records = [found[seed] for seed in seeds]
+    shown = (*POINTS, *BUDGETS)
     return {
         "row": row.name,
         "column": column.name,
@@ -83,7 +81,7 @@ def _cell(row: Row, column: Column, found: Mapping[int, Record], *, as_in_paper:
         "seeds": seeds,
         "n": len(seeds),
         "exits": max((len(record["exits"]) for record in records), default=None),
-        "points": {name: _point([r for r in records if name in r["points"]], name) for name in POINTS} if found else {},
+        "points": {name: _point([r for r in records if name in r["points"]], name) for name in shown} if found else {},
         "as_in_paper": as_in_paper if found else None,
         "paper": None if paper is None else {**paper.model_dump(), "cost": paper.cost},
     }
