@@ -14,6 +14,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "bbn": {**PLAIN, "model.branches": 2},
     "branchynet": {**JOINT, "exits.confidence": "entropy", "criterion.exit_weights": (), "criterion.distil": 0},
     "joint-ce-drw": {**JOINT, "exits.confidence": "probability", "criterion.distil": 0},
+    "joint-balanced-softmax": {**JOINT, "criterion.loss": "balanced-softmax", "criterion.reweight": "none"},
     "distilled-exits": {**JOINT, "exits.confidence": "probability", "criterion.distil": 0.5},
     "msdnet": {**JOINT, "exits.confidence": "probability", "model.backbone": "msdnet"},
     "mixup": {**PLAIN, "train.mix": "mixup", "train.mix_alpha": 1},

@@ -86,7 +86,7 @@ def test_the_smallest_saving_of_the_paper_is_seen(table: dict[str, Any]) -> None
 
 def test_notes(table: dict[str, Any]) -> None:
     notes = document_of(table).notes
-    assert notes[0].startswith("2 of 216 cells are run, 3 runs in all.")
+    assert notes[0].startswith("2 of 222 cells are run, 3 runs in all.")
     assert any("10,000 for CIFAR-10-LT, 10." in note for note in notes)
     assert "Many: classes of more than 100 training images, few: of fewer than 20." in notes
     assert notes[-1] == "Made by elfnet 0.1.0, torch 2.0, Python 3.11.0; a processor, cpu, float32."

@@ -86,7 +86,7 @@ def test_the_table_shows_the_run_and_says_what_it_is(filled: tuple[Path, Outcome
     assert "| BBN | not run | 79.8† (2.000) |" in text
     # Columns without a run would only say so; they are named instead.
     assert "left out: CIFAR-10-LT, 50 (digits instead); CIFAR-10-LT, 10" in text
-    assert "3 of 216 cells are run" in text
+    assert "3 of 222 cells are run" in text
     assert "handwritten digits" in text
     assert "train.epochs=2" in text
 
@@ -141,7 +141,7 @@ def test_stopped_after_an_epoch_and_gone_on_with_it_ends_where_an_undisturbed_ru
     assert (step.state, step.epochs_done, step.epochs_left) == ("begun", 1, 1)
     # No time is left to begin anything; the table says so and nothing else changes.
     assert fill(tmp_path / "here", max_hours=0).stopped
-    assert "0 of 216 cells are run" in (tmp_path / "here" / "table.md").read_text()
+    assert "0 of 222 cells are run" in (tmp_path / "here" / "table.md").read_text()
     # Moved as a whole, it goes on all the same.
     shutil.move(tmp_path / "here", tmp_path / "there")
     assert fill(tmp_path / "there").done == 1
