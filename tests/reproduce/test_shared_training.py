@@ -47,7 +47,9 @@ def test_the_second_row_has_the_first_ones_training_and_its_own_rule(both: tuple
 
 def test_the_table_says_so(both: tuple[Path, Outcome]) -> None:
     out, outcome = both
-    assert outcome.table["shared_trainings"] == {"BranchyNet+DRW": {"of": LABEL, "epochs": None}}
+    assert outcome.table["shared_trainings"] == [
+        {"row": "BranchyNet+DRW", "of": LABEL, "epochs": None, "runs": None}
+    ]
     assert "BranchyNet+DRW has the weights of All exits, no training rule" in (out / "table.md").read_text()
 
 
@@ -103,7 +105,7 @@ def test_only_the_epochs_that_differ_are_trained(tiny: dict[str, Any], tmp_path:
     assert weighted[0] == plain[0]
     assert weighted[1] != plain[1]
     assert [epoch["weights"] for epoch in weighted] == ["none", "effective"]
-    assert outcome.table["shared_trainings"] == {"CE+DRW": {"of": "CE", "epochs": 1}}
+    assert outcome.table["shared_trainings"] == [{"row": "CE+DRW", "of": "CE", "epochs": 1, "runs": None}]
     assert "CE+DRW has its first 1 epochs from CE" in (tmp_path / "table.md").read_text()
 
 

@@ -94,3 +94,18 @@ def test_what_is_trained_at_double_cost_is_named(make_record: Any) -> None:
     (note,) = (note for note in document_of(table).notes if note.startswith("BBN runs two batches"))
     assert "training costs twice that of row CE" in note
     assert "BBN" not in " ".join(document_of(table_of((("ce", COLUMN, 0), make_record("ce")))).notes)
+
+
+def test_runs_with_the_beginning_of_another_row_are_named_when_not_all_have_it(make_record: Any) -> None:
+    """Seed 0 had CE first, seed 1 CE+DRW: either row has the other's beginning once."""
+    taken = {"epochs": 200, "epochs_taken_over": 160}
+    table = table_of(
+        (("ce", COLUMN, 0), make_record("ce")),
+        (("ce-drw", COLUMN, 0), make_record("ce-drw", training_of="ce", **taken)),
+        (("ce", COLUMN, 1), make_record("ce", seed=1, training_of="ce-drw", **taken)),
+        (("ce-drw", COLUMN, 1), make_record("ce-drw", seed=1)),
+    )
+    assert [note for note in document_of(table).notes if "first 160 epochs" in note] == [
+        "CE (CIFAR-10-LT, 100, seed 1) has its first 160 epochs from CE+DRW: its own would differ in nothing.",
+        "CE+DRW (CIFAR-10-LT, 100, seed 0) has its first 160 epochs from CE: its own would differ in nothing.",
+    ]

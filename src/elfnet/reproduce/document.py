@@ -44,7 +44,7 @@ def _notes(table: Mapping[str, Any]) -> list[str]:
             for name, values in table["changed_settings"].items()
         )
         notes.append(f"Settings changed from the recipes of this tier: {changed}.")
-    notes += [_shared(row, training) for row, training in table["shared_trainings"].items()]
+    notes += [_shared(training) for training in table["shared_trainings"]]
     notes += [
         f"{row} runs two batches a training step, one through each branch: training costs twice that of row CE. At "
         "inference, where the branches share all but the last block and the classifier, it costs little more; the "
@@ -56,7 +56,8 @@ def _notes(table: Mapping[str, Any]) -> list[str]:
     return notes
 
 
-def _shared(row: str, training: Mapping[str, Any]) -> str:
+def _shared(training: Mapping[str, Any]) -> str:
+    row = training["row"] + ("" if training["runs"] is None else f" ({'; '.join(training['runs'])})")
     if training["epochs"] is None:
         return f"{row} has the weights of {training['of']}: its own training would differ in nothing."
     return f"{row} has its first {training['epochs']} epochs from {training['of']}: its own would differ in nothing."

@@ -1,5 +1,6 @@
 """The table as data: of every row and column the mean and spread over seeds, beside the paper's number."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from statistics import mean, stdev
@@ -138,17 +139,29 @@ def _groups(records: Any) -> list[dict[str, int]]:
 
 def _shared_trainings(
     table: PaperTable, records: Mapping[tuple[str, str, int], Record]
-) -> dict[str, dict[str, str | int | None]]:
-    """By label of a row, that of the row whose training it has, and how many epochs of it; None: all of them."""
-    shared: dict[str, dict[str, str | int | None]] = {}
-    for (row, _, _), record in records.items():
+) -> list[dict[str, str | int | list[str] | None]]:
+    """Rows that have the training of another row, and how many epochs of it.
+
+    `epochs` is None for all of them, `runs` names the column and seed of each such run, or is None for every run of the
+    row: with CE done first for one seed and CE+DRW for the next, each has the other's beginning once.
+    """
+    shared: dict[tuple[str, str, int | None], list[str]] = {}
+    for (row, column, seed), record in sorted(records.items(), key=lambda item: item[0]):
         if record.get("training_of"):
             epochs = record.get("epochs_taken_over", record["epochs"])
-            shared[table.row(row).label] = {
-                "of": table.row(record["training_of"]).label,
-                "epochs": None if epochs == record["epochs"] else epochs,
-            }
-    return shared
+            key = (row, record["training_of"], None if epochs == record["epochs"] else epochs)
+            shared.setdefault(key, []).append(f"{table.column(column).label}, seed {seed}")
+    in_all = Counter(row for row, _, _ in records)
+    order = [row.name for row in table.rows]
+    return [
+        {
+            "row": table.row(row).label,
+            "of": table.row(other).label,
+            "epochs": epochs,
+            "runs": None if len(runs) == in_all[row] else runs,
+        }
+        for (row, other, epochs), runs in sorted(shared.items(), key=lambda item: order.index(item[0][0]))
+    ]
 
 
 def _of_two_branches(table: PaperTable, records: Mapping[tuple[str, str, int], Record]) -> list[str]:
