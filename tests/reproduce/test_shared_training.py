@@ -47,9 +47,7 @@ def test_the_second_row_has_the_first_ones_training_and_its_own_rule(both: tuple
 
 def test_the_table_says_so(both: tuple[Path, Outcome]) -> None:
     out, outcome = both
-    assert outcome.table["shared_trainings"] == [
-        {"row": "BranchyNet+DRW", "of": LABEL, "epochs": None, "runs": None}
-    ]
+    assert outcome.table["shared_trainings"] == [{"row": "BranchyNet+DRW", "of": LABEL, "epochs": None, "runs": None}]
     assert "BranchyNet+DRW has the weights of All exits, no training rule" in (out / "table.md").read_text()
 
 
