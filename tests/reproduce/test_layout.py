@@ -94,6 +94,7 @@ def test_notes(table: dict[str, Any]) -> None:
 
 def test_rows_with_exits_within_budgets(table: dict[str, Any], make_record: Any) -> None:
     assert within_budgets(table, table["columns"][2]) is None
+    assert not any(note.startswith("Budgets are shares") for note in document_of(table).notes)
     elf = make_record("elf-ce-drw", COLUMN, full=0.87, accurate=(0.872, 0.9))
     elf["points"] |= {
         "budget=0.6": {**elf["points"]["full"], "accuracy": 0.801, "mean_cost": 0.594},
@@ -106,3 +107,4 @@ def test_rows_with_exits_within_budgets(table: dict[str, Any], make_record: Any)
     assert [heading.label for heading in grid.headings] == ["system", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9"]
     assert grid.rows == [["ELF(CE)+DRW", "–", "–", "80.1 (0.59)", "–", "85.6 (0.81)", "–"]]
     assert grid in document_of(table).grids
+    assert any(note.startswith("Budgets are shares") for note in document_of(table).notes)

@@ -84,6 +84,11 @@ def _how_to_read(table: Mapping[str, Any]) -> list[str]:
         f"{QUOTED} The paper takes this number from another paper. {DIFFERS} Not the same experiment as ours: another "
         "tier, data or settings. Rows below the line are not in the paper's table.",
     ]
+    if any(within_budgets(table, column) for column in table["columns"]):
+        notes.append(
+            "Budgets are shares of what a row's own network costs without exits; the cost beside an accuracy is, as "
+            "everywhere, relative to row CE."
+        )
     if table["differences"]:
         notes.append(
             "Differences compare two rows image by image on the test split. Of one seed: with the 95 % interval of a "
