@@ -37,8 +37,10 @@ def stopped_and_resumed(recipe: Recipe, out: Path, *, stops: tuple[int, ...]) ->
         ("elf-ce-drw", {}),
         ("elf-ce-drw", {"exits__left": "drop", "exits__train_threshold": "0.3"}),
         ("ldam-drw", {"train__channels_last": "off"}),
+        # So little that the temperature rises from the first step on.
+        ("distilled-exits", {"criterion__distil_confidence": 0.11}),
     ],
-    ids=["mask", "drop", "plain-ldam"],
+    ids=["mask", "drop", "plain-ldam", "distilled"],
 )
 def test_resumed_equals_uninterrupted(
     tiny: Callable[..., Recipe], tmp_path: Path, method: str, overrides: dict[str, Any]

@@ -15,7 +15,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "branchynet": {**JOINT, "exits.confidence": "entropy", "criterion.exit_weights": (), "criterion.distil": 0},
     "joint-ce-drw": {**JOINT, "exits.confidence": "probability", "criterion.distil": 0},
     "joint-balanced-softmax": {**JOINT, "criterion.loss": "balanced-softmax", "criterion.reweight": "none"},
-    "distilled-exits": {**JOINT, "exits.confidence": "probability", "criterion.distil": 0.5},
+    "distilled-exits": {**JOINT, "exits.confidence": "probability", "criterion.distil": 1},
     "msdnet": {**JOINT, "exits.confidence": "probability", "model.backbone": "msdnet"},
     "mixup": {**PLAIN, "train.mix": "mixup", "train.mix_alpha": 1},
     "manifold-mixup": {**PLAIN, "train.mix": "manifold", "train.mix_alpha": 1},

@@ -2,13 +2,13 @@
 
 # Shapes: E exits, B batch, C classes
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from elfnet.criterion.base_loss import BaseLoss
-from elfnet.criterion.distillation import distilled
+from elfnet.criterion.distillation import Distillation
 from elfnet.criterion.labels import Labels
 from elfnet.errors import RequestError
 
@@ -22,8 +22,7 @@ class ExitLoss(nn.Module):
         base: per example and exit.
         exits: of the network.
         exit_weights: what the loss of each exit is multiplied by (BranchyNet); empty: 1.
-        distil: share of an early exit's loss that follows the last exit's answer instead of the label.
-        distil_temperature: softens both answers in that.
+        distillation: what early exits learn from the last one, if anything.
     """
 
     weight_E1: Tensor
@@ -34,8 +33,7 @@ class ExitLoss(nn.Module):
         exits: int,
         *,
         exit_weights: Sequence[float] = (),
-        distil: float = 0.0,
-        distil_temperature: float = 3.0,
+        distillation: Distillation | None = None,
     ) -> None:
         super().__init__()
         if exit_weights and len(exit_weights) != exits:
@@ -45,18 +43,21 @@ class ExitLoss(nn.Module):
         self.base = base
         self._weighted = bool(exit_weights)
         self.register_buffer("weight_E1", torch.tensor([*exit_weights] or [1.0] * exits)[:, None], persistent=False)
-        self._distil, self._temperature = distil, distil_temperature
+        self.distillation = distillation
 
     def forward(self, logits_EBC: Tensor, labels: Labels, visited_EB: Tensor, weights_C: Tensor) -> Tensor:
         """Loss of each example at each exit, zero where it was not visited; shape (E, B)."""
         loss_EB = labels.loss(self.base, logits_EBC, weights_C)
-        if self._distil:
-            loss_EB = distilled(
-                loss_EB, logits_EBC, share=self._distil, temperature=self._temperature, scale=self.base.scale
-            )
+        if self.distillation is not None:
+            loss_EB = self.distillation(loss_EB, logits_EBC, scale=self.base.scale)
         if self._weighted:
             loss_EB = loss_EB * self.weight_E1
         return torch.where(visited_EB, loss_EB, 0.0)
+
+    def end_step(self, summed: Callable[[Tensor], Tensor]) -> None:
+        """To be called once a step, after all parts of its batch; `summed` adds up over processes."""
+        if self.distillation is not None:
+            self.distillation.end_step(summed)
 
 
 def loss_at_exits(base: BaseLoss, logits_EBC: Tensor, target_B: Tensor, visited_EB: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ can be used without one.
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from elfnet.recipe.combinations import refuse_combinations_without_sense
 
@@ -182,10 +182,13 @@ class CriterionRecipe(Section):
     exit_weights: tuple[PositiveFloat, ...] = Field(
         default=(), description="what the loss of each exit is multiplied by, first exit first; empty: 1"
     )
-    distil: Annotated[float, Field(ge=0, le=1)] = Field(
-        default=0.0, description="share of an early exit's loss that follows the last exit's answer, not the label"
+    distil: NonNegativeFloat = Field(
+        default=0.0, description="how much early exits follow the last exit's answer; 1: as much as the label"
     )
-    distil_temperature: PositiveFloat = Field(default=3.0, description="softens both answers in that")
+    distil_temperature: PositiveFloat = Field(default=3.0, description="softens both answers in that, at the start")
+    distil_confidence: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.5, description="that temperature rises until the last exit is this sure on average; 1: it stays"
+    )
     reweight: Literal["none", "effective", "inverse", "inverse_sqrt"] = Field(
         default="none", description="class weights; in force from train.drw_start on"
     )

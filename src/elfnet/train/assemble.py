@@ -76,7 +76,12 @@ def assemble(
         fabric=fabric,
         forward=forward,
         optimiser=optimiser,
-        loss=exit_loss_of(recipe.criterion, counts, network.exits),
+        loss=exit_loss_of(
+            recipe.criterion,
+            counts,
+            network.exits,
+            temperature=None if saved is None else saved.progress.get("distil_temperature"),
+        ),
         class_weights_C=torch.from_numpy(
             class_weights(recipe.criterion.reweight, counts, beta=recipe.criterion.effective_beta)
         ).float(),

@@ -1,6 +1,7 @@
 """The exits and train sections of a recipe, flattened into plain arguments."""
 
 from elfnet.criterion.base_loss import BaseLoss, build_loss
+from elfnet.criterion.distillation import Distillation
 from elfnet.criterion.exit_loss import ExitLoss
 from elfnet.errors import RequestError
 from elfnet.exits.threshold import parse_threshold
@@ -45,11 +46,21 @@ def loss_of(criterion: CriterionRecipe, class_counts: list[int]) -> BaseLoss:
     )
 
 
-def exit_loss_of(criterion: CriterionRecipe, class_counts: list[int], exits: int) -> ExitLoss:
+def exit_loss_of(
+    criterion: CriterionRecipe, class_counts: list[int], exits: int, *, temperature: float | None = None
+) -> ExitLoss:
+    """
+    Args:
+        temperature: that of distillation, of a run that goes on.
+    """
+    distillation = Distillation(
+        criterion.distil,
+        temperature=criterion.distil_temperature if temperature is None else temperature,
+        confidence=criterion.distil_confidence,
+    )
     return ExitLoss(
         loss_of(criterion, class_counts),
         exits,
         exit_weights=criterion.exit_weights,
-        distil=criterion.distil,
-        distil_temperature=criterion.distil_temperature,
+        distillation=distillation if criterion.distil else None,
     )

@@ -18,6 +18,7 @@ class RunState:
     best_score: float = -1.0
     best_epoch: int = -1
     seconds: float = 0.0
+    distil_temperature: float | None = None
 
 
 def keep(
@@ -34,6 +35,8 @@ def keep(
     if better and score is not None:
         state.best_score, state.best_epoch = score, state.epochs_done - 1
     progress = {"best_score": state.best_score, "best_epoch": state.best_epoch, "seconds": state.seconds}
+    if state.distil_temperature is not None:
+        progress["distil_temperature"] = state.distil_temperature
     if better:
         save_checkpoint(Checkpoint(signature, state.epochs_done, weights, progress=progress), run.checkpoint("best"))
     momentum = momentum_state(optimiser, network)

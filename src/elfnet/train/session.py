@@ -201,6 +201,7 @@ def _train(
                 logger.log(record)
             state.epochs_done += 1
             state.seconds += seconds
+            state.distil_temperature = record.get("distil_temperature")
             if processes.first:
                 keep(run, signature, network, optimiser, state, score)
             epochs_kept = state.epochs_done

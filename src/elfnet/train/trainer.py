@@ -108,7 +108,10 @@ class Trainer:
         # The last step may have ruined the weights without a loss to show for it yet.
         if not all(bool(p.isfinite().all()) for p in self._network.parameters()):
             raise DivergedError(f"the weights are not finite after the last step of epoch {epoch + 1}; {WAY_OUT}")
-        return {"epoch": epoch, "learning_rate": rate, "weights": weighting, **statistics.record()}
+        record = {"epoch": epoch, "learning_rate": rate, "weights": weighting, **statistics.record()}
+        if self._loss.distillation is not None:
+            record["distil_temperature"] = float(self._loss.distillation.temperature)
+        return record
 
     def _step(self, batch: MixedBatch, weights_C: Tensor, rate: float, statistics: EpochStatistics) -> None:
         set_learning_rate(self._optimiser, rate)
@@ -132,6 +135,7 @@ class Trainer:
                 self._fabric.backward(loss)
             statistics.add(logits_EbC.detach(), leading_b, visited_Eb, loss_Eb.detach(), weight_b, ends_step=last)
         self._optimiser.step()
+        self._loss.end_step(self._processes.summed)
 
     def _added_up(self, last: bool) -> AbstractContextManager[None]:
         """Gradients of processes are exchanged once a step, with its last part."""
