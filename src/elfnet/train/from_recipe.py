@@ -49,18 +49,14 @@ def loss_of(criterion: CriterionRecipe, class_counts: list[int]) -> BaseLoss:
 def exit_loss_of(
     criterion: CriterionRecipe, class_counts: list[int], exits: int, *, temperature: float | None = None
 ) -> ExitLoss:
-    """
-    Args:
-        temperature: that of distillation, of a run that goes on.
-    """
-    distillation = Distillation(
-        criterion.distil,
-        temperature=criterion.distil_temperature if temperature is None else temperature,
-        confidence=criterion.distil_confidence,
-    )
+    """The loss of a recipe; `temperature` is that of distillation in a run that goes on."""
+    distillation = None
+    if criterion.distil:
+        start = criterion.distil_temperature if temperature is None else temperature
+        distillation = Distillation(criterion.distil, temperature=start, confidence=criterion.distil_confidence)
     return ExitLoss(
         loss_of(criterion, class_counts),
         exits,
         exit_weights=criterion.exit_weights,
-        distillation=distillation if criterion.distil else None,
+        distillation=distillation,
     )
