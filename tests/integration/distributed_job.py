@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from elfnet.criterion.base_loss import BaseLoss
+from elfnet.criterion.distillation import Distillation
 from elfnet.criterion.exit_loss import ExitLoss
 from elfnet.data.batches import Normalisation
 from elfnet.data.feature_batches import FeatureTrainingBatches
@@ -42,6 +43,7 @@ CASES: dict[str, dict[str, Any]] = {
     "drop": {"left": "drop"},
     "accumulate": {"left": "drop", "accumulate": 2},
     "balanced": {"left": "mask", "sampler": "class-balanced"},
+    "distilled": {"left": "mask", "accumulate": 2, "distil": 0.5},
 }
 
 
@@ -74,7 +76,7 @@ def network() -> StagedNetwork:
 
 
 def trajectory(
-    fabric: Fabric, *, left: Any, accumulate: int = 1, sampler: str = "shuffle"
+    fabric: Fabric, *, left: Any, accumulate: int = 1, sampler: str = "shuffle", distil: float = 0
 ) -> tuple[list[Tensor], list[dict[str, Any]], list[bool]]:
     """Weights after every epoch, the log, and whether anyone of this process's share reached the last exit, by step."""
     trained = network()
@@ -85,7 +87,7 @@ def trajectory(
         fabric=fabric,
         forward=forward,
         optimiser=build_sgd(trained, lr=0.1, momentum=0.9, weight_decay=1e-3),
-        loss=ExitLoss(CrossEntropy64(), trained.exits),
+        loss=ExitLoss(CrossEntropy64(), trained.exits, distillation=Distillation(distil) if distil else None),
         class_weights_C=torch.tensor([0.2, 0.8, 2.0], dtype=torch.float64),
         reweight="inverse",
         schedule=Schedule(epochs=EPOCHS, lr=0.1, warmup=1, lr_steps=(3,), lr_factor=0.1, drw_start=SWITCH),

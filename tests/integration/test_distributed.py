@@ -21,7 +21,7 @@ from elfnet.evaluate.run_table import evaluate_run
 from elfnet.train.session import train_recipe
 
 SCRIPT = Path(__file__).parent / "distributed_job.py"
-CASES = ("mask", "drop", "accumulate", "balanced")
+CASES = ("mask", "drop", "accumulate", "balanced", "distilled")
 
 
 def _environment() -> dict[str, str]:
@@ -86,6 +86,14 @@ def test_the_log_is_that_of_one_process(two: Path, one: dict[str, Any], case: st
             for name, value in ours.items():
                 exact = isinstance(value, str) or value is None or (isinstance(value, list) and None in value)
                 assert theirs[name] == (value if exact else pytest.approx(value, rel=1e-9, abs=1e-12)), name
+
+
+def test_processes_agree_on_a_temperature_that_rose(two: Path, one: dict[str, Any]) -> None:
+    """Each sees its own share only; where they differed, weights would drift apart unseen."""
+    temperatures = [record["distil_temperature"] for record in one["distilled"][1]]
+    assert 1 < temperatures[0] < temperatures[-1]
+    for rank in range(2):
+        assert [record["distil_temperature"] for record in _found(two, rank)["distilled"]["log"]] == temperatures
 
 
 def test_one_process_ran_out_of_examples_while_the_other_had_some(two: Path) -> None:

@@ -42,7 +42,8 @@ class Distillation(nn.Module):
         Args:
             scale: what the base loss multiplies logits with (30 for LDAM).
         """
-        log_p_EBC = (logits_EBC.float() * (scale / self.temperature)).log_softmax(dim=-1)
+        precise_EBC = logits_EBC.to(torch.promote_types(logits_EBC.dtype, torch.float32))
+        log_p_EBC = (precise_EBC * (scale / self.temperature)).log_softmax(dim=-1)
         teacher_BC = log_p_EBC[-1].detach()
         divergence_EB = functional.kl_div(
             log_p_EBC[:-1], teacher_BC.expand_as(log_p_EBC[:-1]), reduction="none", log_target=True
