@@ -91,7 +91,7 @@ def test_the_log_is_that_of_one_process(two: Path, one: dict[str, Any], case: st
 def test_processes_agree_on_a_temperature_that_rose(two: Path, one: dict[str, Any]) -> None:
     """Each sees its own share only; where they differed, weights would drift apart unseen."""
     temperatures = [record["distil_temperature"] for record in one["distilled"][1]]
-    assert 1 < temperatures[0] < temperatures[-1]
+    assert temperatures[0] < temperatures[-1]
     for rank in range(2):
         assert [record["distil_temperature"] for record in _found(two, rank)["distilled"]["log"]] == temperatures
 
