@@ -21,6 +21,7 @@ MD5 = hashlib.md5(CONTENT).hexdigest()
 class FileServer(ThreadingHTTPServer):
     """Serves one file; notes the Range of every request."""
 
+    daemon_threads = False  # closing waits for the threads of its requests
     content = CONTENT
     understands_range = True
     cut_after: int | None = None  # bytes after which the connection is closed
