@@ -87,6 +87,13 @@ def test_as_text(table: dict[str, Any]) -> None:
     assert grid in document.grids
 
 
+def test_nothing_lost_has_no_minus(table: dict[str, Any]) -> None:
+    found(table, "elf-ce-drw", "joint-ce-drw")["all"]["mean"] = -0.0003
+    grid = differences(table, table["columns"][0])
+    assert grid is not None
+    assert grid.rows[1][4] == "+0.0 ± 2.8"
+
+
 @pytest.mark.parametrize("name", TABLES)
 def test_pairs_are_of_rows_that_the_table_has(name: str) -> None:
     table = load_table(name)

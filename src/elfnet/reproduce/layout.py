@@ -137,8 +137,8 @@ def _difference_text(figure: Mapping[str, float | None] | None) -> str:
     if figure is None:
         return DASH
     percent = {name: 100 * value for name, value in figure.items() if value is not None}
-    beside = "± {deviation:.1f}" if "deviation" in percent else "({low:+.1f} to {high:+.1f})"
-    return ("{mean:+.1f} " + beside).format(**percent)
+    beside = "± {deviation:.1f}" if "deviation" in percent else "({low:+z.1f} to {high:+z.1f})"
+    return ("{mean:+z.1f} " + beside).format(**percent)
 
 
 def spread_text(figure: Mapping[str, float | None] | None, *, percent: bool = False) -> str:
