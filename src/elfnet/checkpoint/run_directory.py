@@ -13,7 +13,7 @@ from typing import Any
 
 from elfnet import atomic
 from elfnet.errors import RequestError, WorkError
-from elfnet.recipe.load import load_recipe, save_recipe
+from elfnet.recipe.load import load_stored_recipe, save_recipe
 from elfnet.recipe.schema import Recipe
 
 
@@ -60,7 +60,7 @@ class RunDirectory:
         return self.recipe_file.is_file()
 
     def recipe(self) -> Recipe:
-        return load_recipe(str(self.recipe_file))
+        return load_stored_recipe(self.recipe_file)
 
     def info(self) -> dict[str, Any]:
         """Versions, hardware, seeds and data fingerprint of the run."""

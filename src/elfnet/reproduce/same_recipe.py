@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from elfnet.models.from_recipe import settled
+from elfnet.recipe.renamed import translate_stored
 from elfnet.recipe.schema import Recipe
 
 MACHINE = frozenset(
@@ -71,6 +72,7 @@ def changed(content: Content, changes: Mapping[str, Any]) -> dict[str, dict[str,
 def _settings(content: Content) -> dict[str, Any]:
     """By dotted name; defaults where nothing is given."""
     settings: dict[str, Any] = {}
+    content = translate_stored(content)
     for section, fields in content_of(Recipe()).items():
         settings |= {f"{section}.{name}": value for name, value in fields.items()}
         settings |= {f"{section}.{name}": value for name, value in content.get(section, {}).items()}
