@@ -81,7 +81,7 @@ class _SideBySide(nn.Module):
         # Two examples: the exporter takes a size of 0 or 1 for a constant.
         features: Any = torch.zeros(2, *image_shape)
         inputs_E = []
-        for stage in self.network.stages:
+        for stage, _ in self.network.pairs():
             inputs_E.append(features if isinstance(features, tuple) else (features,))
             features = stage(features)
         self.inputs_of = [len(inputs) for inputs in inputs_E]

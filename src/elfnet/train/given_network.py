@@ -58,6 +58,11 @@ def _describe(
         raise RequestError(
             "Manifold Mixup and BBN look into the recipe's own network; for a network given choose another recipe"
         )
+    if recipe.model.experts > 1:
+        raise RequestError(
+            f"model.experts={recipe.model.experts} repeats a group of the recipe's own network; "
+            "for a network given set model.experts=1"
+        )
     signature = signature_of(network, image_shape)
     if recipe.criterion.loss == "ldam":
         _require_cosines(network, image_shape)
