@@ -66,6 +66,16 @@ def _losses(recipe: "Recipe") -> None:
         )
     if (criterion.exit_weights or criterion.distil) and not recipe.model.exits:
         raise ValueError("criterion.exit_weights and criterion.distil need exits: set model.exits=true")
+    if criterion.equilibrium and not recipe.model.exits:
+        raise ValueError(
+            "criterion.equilibrium=true balances the gradients of several exits, and model.exits=false has one; "
+            "set model.exits=true or criterion.equilibrium=false"
+        )
+    if criterion.equilibrium and recipe.train.backbone_lr_factor == 0:
+        raise ValueError(
+            "criterion.equilibrium=true scales gradients of the backbone, and train.backbone_lr_factor=0 freezes it; "
+            "set criterion.equilibrium=false, or another factor"
+        )
     if criterion.distil and recipe.exits.left == "drop":
         raise ValueError(
             "criterion.distil needs the last exit's answer for every example, and exits.left=drop does not compute it; "

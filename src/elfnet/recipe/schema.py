@@ -182,6 +182,11 @@ class CriterionRecipe(Section):
     exit_weights: tuple[PositiveFloat, ...] = Field(
         default=(), description="what the loss of each exit is multiplied by, first exit first; empty: 1"
     )
+    equilibrium: bool = Field(
+        default=False,
+        description="gradient equilibrium: scale the gradients that exits send into the backbone, so that all exits "
+        "together weigh as one; false: the plain sum",
+    )
     distil: NonNegativeFloat = Field(
         default=0.0, description="how much early exits follow the last exit's answer; 1: as much as the label"
     )
