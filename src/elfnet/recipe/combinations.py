@@ -30,6 +30,12 @@ def _network_and_training(recipe: "Recipe") -> None:
             f"train.accumulate={recipe.train.accumulate} does not divide train.batch_size={recipe.train.batch_size}"
             "; use one that does"
         )
+    if recipe.train.nesterov and (recipe.train.optimizer != "sgd" or recipe.train.momentum == 0):
+        raise ValueError("train.nesterov=true is a form of SGD's momentum: set train.optimizer=sgd and train.momentum")
+    if recipe.train.schedule == "one-cycle" and recipe.train.warmup_epochs == 0:
+        raise ValueError(
+            "train.schedule=one-cycle rises for train.warmup_epochs=0: set it to about a third of train.schedule_epochs"
+        )
     if recipe.train.sync_batch_norm and recipe.exits.left == "drop":
         raise ValueError("train.sync_batch_norm=true needs every device to run every stage: set exits.left=mask")
 

@@ -218,11 +218,31 @@ class TrainRecipe(Section):
     backbone_lr_factor: NonNegative = Field(
         default=1.0, description="the backbone learns at this times the rate of the heads; 0 freezes it"
     )
-    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.9, description="momentum of SGD (no Nesterov)")
-    weight_decay: NonNegative = Field(default=2e-4, description="weight decay, on every parameter")
-    warmup_epochs: NonNegative = Field(default=5.0, description="linear warm-up")
-    lr_steps: tuple[int, ...] = Field(default=(160, 180), description="epochs at which the rate drops")
-    lr_factor: PositiveFloat = Field(default=0.01, description="what the rate is multiplied by at each drop")
+    optimizer: Literal["sgd", "adamw"] = Field(default="sgd", description="SGD with momentum, or AdamW")
+    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.9, description="momentum of SGD; adamw: beta1")
+    nesterov: bool = Field(default=False, description="sgd: Nesterov's form of momentum")
+    beta2: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.999, description="adamw: beta2")
+    weight_decay: NonNegative = Field(default=2e-4, description="weight decay")
+    decay_norms_and_biases: bool = Field(
+        default=True, description="weight decay on normalisation weights and biases, too; false: on no vector"
+    )
+    schedule: Literal["steps", "cosine", "one-cycle"] = Field(
+        default="steps",
+        description="steps: the rate drops at train.lr_steps; cosine: it falls to zero along half a cosine; one-cycle: "
+        "it rises during the warm-up and falls to almost zero, along half a cosine each",
+    )
+    warmup_epochs: NonNegative = Field(
+        default=5.0, description="length of the warm-up: linear, or the rising part of one-cycle"
+    )
+    lr_steps: tuple[int, ...] = Field(default=(160, 180), description="schedule=steps: epochs at which the rate drops")
+    lr_factor: PositiveFloat = Field(
+        default=0.01, description="schedule=steps: what the rate is multiplied by at each drop"
+    )
+    ema_decay: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.0,
+        description="decay per step of an exponential moving average of the weights, which is then what is evaluated, "
+        "calibrated and exported; 0: none",
+    )
     drw_start: int = Field(default=0, ge=0, description="epoch from which class weights apply; 0: from the start")
     mix: Literal["none", "mixup", "manifold"] = Field(
         default="none", description="train on pairs of images mixed, or on features mixed at a random depth"

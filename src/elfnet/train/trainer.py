@@ -17,8 +17,9 @@ from elfnet.data.batches import TrainingFeed
 from elfnet.errors import WorkError
 from elfnet.methods.mixing import MixedBatch, Mixing, unmixed
 from elfnet.models.frozen import training_mode
+from elfnet.train.ema import WeightAverage
 from elfnet.train.epoch_statistics import EpochStatistics
-from elfnet.train.optimiser import set_learning_rate
+from elfnet.train.optimizer import set_learning_rate
 from elfnet.train.processes import Processes
 from elfnet.train.schedule import Schedule
 from elfnet.train.training_forward import TrainingForward
@@ -44,6 +45,7 @@ class Trainer:
         accumulate: parts that a batch is run in, one after the other.
         mixing: what is made of a batch before it is run; it goes with the forward pass.
         reweight: their name, for the log.
+        average: takes in the weights after every step.
         on_step: called after every step with (step, steps in the epoch).
     """
 
@@ -62,6 +64,7 @@ class Trainer:
         seed: int,
         accumulate: int = 1,
         mixing: Mixing = unmixed,
+        average: WeightAverage | None = None,
         on_step: Callable[[int, int], None] | None = None,
     ) -> None:
         self._fabric, self._processes = fabric, Processes(fabric)
@@ -79,6 +82,7 @@ class Trainer:
         self._seed = seed
         self._accumulate = accumulate
         self._mixing = mixing
+        self._average = average
         self._on_step = on_step or (lambda *_: None)
 
     def run_epoch(self, epoch: int) -> dict[str, Any]:
@@ -135,6 +139,8 @@ class Trainer:
                 self._fabric.backward(loss)
             statistics.add(logits_EbC.detach(), leading_b, visited_Eb, loss_Eb.detach(), weight_b, ends_step=last)
         self._optimiser.step()
+        if self._average is not None:
+            self._average.update(self._network)
         self._loss.end_step(self._processes.summed)
 
     def _added_up(self, last: bool) -> AbstractContextManager[None]:
