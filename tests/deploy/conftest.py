@@ -38,6 +38,7 @@ def _table_of(network: StagedNetwork, images: NDArray[np.float32]) -> ExitTable:
         confidence_scale=1.0,
         many_above=35,
         few_below=15,
+        experts=network.experts,
     )
 
 
@@ -76,14 +77,16 @@ def _as_if_trained(network: StagedNetwork) -> StagedNetwork:
                 module.weight.uniform_(0.5, 1.5, generator=generator)
                 module.bias.normal_(0.0, 0.3, generator=generator)
         for head in network.heads:
-            head.classifier.weight *= 3  # type: ignore[union-attr,operator]
+            # Experts are as sure as one classifier only if they are not all too sure.
+            head.classifier.weight *= 3 if network.experts == 1 else 1  # type: ignore[union-attr,operator]
     return network
 
 
-@pytest.fixture(scope="session", params=["random", "as if trained"])
+@pytest.fixture(scope="session", params=["random", "as if trained", "with experts"])
 def exported_network(request: pytest.FixtureRequest) -> StagedNetwork:
     torch.manual_seed(0)
-    network = build_network("resnet8", classes=CLASSES, head_filters=8)
+    experts = 3 if request.param == "with experts" else 1
+    network = build_network("resnet8", classes=CLASSES, head_filters=8, experts=experts)
     return (network if request.param == "random" else _as_if_trained(network)).eval()
 
 

@@ -29,6 +29,8 @@ _FIELDS = {
     "notes",
 }
 
+PLAIN_COST_ROUNDING = 1e-4
+"""Measured times are rounded, and the last head's is not measured apart."""
 MULTIPLY_ADDS = "multiply-adds relative to the plain backbone"
 
 
@@ -106,6 +108,19 @@ class Family:
     @property
     def exits(self) -> int:
         return len(self.cost)
+
+    @property
+    def plain_exit(self) -> int:
+        """The exit (from 0) that ends the plain backbone: the last; in a network with experts, the first expert's.
+
+        It costs 1 where no head before it is run.
+        """
+        early_head_cost = 0.0
+        for k, (cost, head_cost) in enumerate(zip(self.cost, self.head_cost, strict=True)):
+            if abs(cost - early_head_cost - 1.0) <= PLAIN_COST_ROUNDING:
+                return k
+            early_head_cost += head_cost
+        return self.exits - 1
 
     def names(self) -> list[str]:
         return [point.name for point in self.points]
