@@ -29,8 +29,6 @@ _FIELDS = {
     "notes",
 }
 
-PLAIN_COST_ROUNDING = 1e-4
-"""Measured times are rounded, and the last head's is not measured apart."""
 MULTIPLY_ADDS = "multiply-adds relative to the plain backbone"
 
 
@@ -117,7 +115,7 @@ class Family:
         """
         early_head_cost = 0.0
         for k, (cost, head_cost) in enumerate(zip(self.cost, self.head_cost, strict=True)):
-            if abs(cost - early_head_cost - 1.0) <= PLAIN_COST_ROUNDING:
+            if abs(cost - early_head_cost - 1.0) <= ROUNDING:
                 return k
             early_head_cost += head_cost
         return self.exits - 1

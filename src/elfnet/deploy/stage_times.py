@@ -60,8 +60,7 @@ def measure_stages(
     return MeasuredCost(
         stages=tuple(seconds * per_image for seconds in stages),
         heads=tuple(seconds * per_image for seconds in heads),
-        # The head of that exit is small, too: it is the last one, or an expert's, which only divides.
-        plain=sum(stages[: plain_exit + 1]) * per_image,
+        plain=(sum(stages[: plain_exit + 1]) + heads[plain_exit]) * per_image,
         backend=name,
         batch=len(images_BKHW),
         threads=threads,
