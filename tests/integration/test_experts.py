@@ -111,6 +111,7 @@ def bundle(run: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> Path:
     measured = exported.manifest.variants["float32"].measured
     assert measured is not None
     parity = measured.parity
+    assert parity is not None
     assert parity.images == len(evaluate_run(run, "calibration").labels_N)
     assert all(point.differ == point.on_the_edge for point in parity.points.values())
     return path

@@ -113,7 +113,7 @@ def test_experts_weigh_as_much_as_other_exits_and_get_their_full_gradient(left: 
     )
     forward = ExitingForward(network, NobodyLeaves(threshold=0.5), left=left, equilibrium=True)
     answers_EBC, _ = forward(torch.ones(1, 1, dtype=torch.float64), torch.zeros(1, dtype=torch.long))
-    own_logits(answers_EBC, experts=3).sum().backward()
+    torch.autograd.backward(own_logits(answers_EBC, experts=3).sum())
     # Behind stage 2 are four exits: its own head and three experts. Behind stage 1 there is one more.
     into_2 = (HEADS[1] + sum(g * c for g, c in zip(groups, classifiers, strict=True))) / 4
     into_1 = HEADS[0] / 5 + (into_2 * STAGES[1]) * 4 / 5
