@@ -243,6 +243,13 @@ class TrainRecipe(Section):
         default="none", description="train on pairs of images mixed, or on features mixed at a random depth"
     )
     mix_alpha: PositiveFloat = Field(default=1.0, description="shares of a pair are drawn from Beta(alpha, alpha)")
+    resize_start: Annotated[float, Field(ge=0.25, le=1)] = Field(
+        default=1.0,
+        description="progressive resizing: side of training images at the start, as a share of the full one; 1: none",
+    )
+    resize_until: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=0.75, description="progressive resizing: share of the epochs after which images have their full side"
+    )
     seed: Seed = Field(default=0, description="initial weights, order and augmentation")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         default="auto", description="of the backbone; auto: bfloat16 where the machine computes it natively"

@@ -23,6 +23,7 @@ from elfnet.train.machine import Machine
 from elfnet.train.observer import Observer
 from elfnet.train.optimizer import build_optimizer, restore_optimizer
 from elfnet.train.processes import Processes
+from elfnet.train.resizing import ProgressiveResizing
 from elfnet.train.trainer import Trainer
 from elfnet.train.training_forward import forward_and_mixing
 
@@ -83,10 +84,12 @@ def assemble(
     if average is not None and saved is not None:
         average.network.load_state_dict(dict(saved.weights))
         average.steps = saved.progress["ema_steps"]
+    resizing = ProgressiveResizing(train.resize_start, train.resize_until, train.epochs)
     data = _workers_divided(recipe.data, processes.on_this_node)
     batches, calibration = processes.one_first(lambda: _feeds(data, recipe, splits, normalisation, machine, processes))
     if machine.compile:
-        forward.compile_for(-(-batches.batch_size // (processes.world * recipe.train.accumulate)))
+        part = -(-batches.batch_size // (processes.world * train.accumulate))
+        forward.compile_for(part, image_sizes=resizing.sizes)
     trainer = Trainer(
         fabric=fabric,
         forward=forward,
@@ -108,6 +111,7 @@ def assemble(
         accumulate=recipe.train.accumulate,
         mixing=mixing,
         average=average,
+        resizing=resizing,
         on_step=observer.step,
     )
     return Assembled(trainer, optimiser, batches, calibration, average)

@@ -254,6 +254,11 @@ def _data(recipe: Recipe) -> tuple[Splits, Normalisation]:
     for threshold in recipe.exits.search:
         parse_threshold(threshold, classes=len(splits.class_names))
     _refuse_one_class(splits.calibration.labels_N)
+    if recipe.train.resize_start < 1 and splits.train.example_shape[0] == 1:
+        raise RequestError(
+            f"train.resize_start={recipe.train.resize_start:g} resizes images, and {recipe.data.source} has rows of "
+            "features; set it to 1"
+        )
     loss_of(recipe.criterion, splits.class_counts_C.tolist())
     return splits, normalisation_of(recipe.data, splits)
 
