@@ -73,9 +73,23 @@ class DataRecipe(Section):
     colour_jitter: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.0, description="image files: largest change of brightness, contrast, saturation"
     )
-    randaugment: int = Field(default=0, ge=0, description="image files: operations of RandAugment; 0: none")
+    policy: Literal["none", "autoaugment", "randaugment", "trivialaugment"] = Field(
+        default="none",
+        description="operations on shape and colours after crop and flip: AutoAugment's policy of CIFAR-10, "
+        "RandAugment, or TrivialAugment (wide)",
+    )
+    randaugment_operations: PositiveInt = Field(default=2, description="policy=randaugment: operations per image")
     randaugment_magnitude: Annotated[int, Field(ge=0, le=30)] = Field(
-        default=9, description="strength of these operations"
+        default=9, description="policy=randaugment: strength of these operations"
+    )
+    cutout: int = Field(
+        default=0,
+        ge=0,
+        description="Cutout: side of the square that is erased in every training image, in pixels of the network's "
+        "input; 0: none",
+    )
+    random_erasing: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.0, description="probability that a random rectangle of a training image is erased; 0: none"
     )
     image_size: PositiveInt = Field(default=224, description="image files: side of the square they are brought to")
     resize: int = Field(
