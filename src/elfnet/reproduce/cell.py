@@ -59,7 +59,8 @@ def recipe_of(cell: Cell, tier: Tier, settings: Mapping[str, Any], *, starts_fro
     data = tier.data or cell.column.data
     name = f"{data}/{cell.row.method}"
     length = _length(settings.get("train.epochs")) or tier.epochs
-    chosen = {**_column_settings(cell.column, tier), **tier.settings, **settings, "train.seed": cell.seed}
+    chosen = {**_column_settings(cell.column, tier), **cell.row.settings, **tier.settings, **settings}
+    chosen["train.seed"] = cell.seed
     chosen.pop("train.epochs", None)
     if starts_from:
         chosen["refit.run"] = starts_from

@@ -6,7 +6,7 @@ from typing import Any
 
 from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.recipe.schema import ModelRecipe, Recipe
-from elfnet.reproduce.cell import BASE_METHOD, Cell, recipe_of, refuse_settings
+from elfnet.reproduce.cell import Cell, recipe_of, refuse_settings
 from elfnet.reproduce.directory import TableDirectory
 from elfnet.reproduce.paper_table import PaperTable
 from elfnet.reproduce.tiers import Tier
@@ -55,7 +55,7 @@ def make_plan(
     recipes = {cell.name: recipe(cell) for cell in cells}
     for cell in directory.found(table):
         directory.refuse_another_recipe(cell, recipes.get(cell.name) or recipe(cell))
-    plain = table.row(BASE_METHOD)
+    plain = table.row(table.baseline)
     columns = {cell.column.name: cell.column for cell in cells}
     baselines = {name: recipe(Cell(plain, column, 0)).model for name, column in columns.items()}
     return [
