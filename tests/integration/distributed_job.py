@@ -24,6 +24,7 @@ from elfnet.data.batches import Normalisation
 from elfnet.data.feature_batches import FeatureTrainingBatches
 from elfnet.data.feature_rows import FeatureRows
 from elfnet.exits.training_rule import TrainingRule
+from elfnet.models.experts import ExpertNetwork
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import Recipe
@@ -44,6 +45,7 @@ CASES: dict[str, dict[str, Any]] = {
     "accumulate": {"left": "drop", "accumulate": 2},
     "balanced": {"left": "mask", "sampler": "class-balanced"},
     "distilled": {"left": "mask", "accumulate": 2, "distil": 0.5},
+    "experts": {"left": "drop", "accumulate": 2, "experts": True},
 }
 
 
@@ -75,19 +77,38 @@ def network() -> StagedNetwork:
     return StagedNetwork([first, second, third], heads, classes=CLASSES).double()
 
 
+def network_with_experts() -> StagedNetwork:
+    torch.manual_seed(5)
+    first = nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, 8), nn.GroupNorm(2, 8), nn.Tanh())
+    groups: list[nn.Module] = [nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(2)]
+    classifiers: list[nn.Module] = [nn.Linear(8, CLASSES) for _ in range(2)]
+    return ExpertNetwork([first], [nn.Linear(8, CLASSES)], groups, classifiers, classes=CLASSES).double()
+
+
 def trajectory(
-    fabric: Fabric, *, left: Any, accumulate: int = 1, sampler: str = "shuffle", distil: float = 0
+    fabric: Fabric,
+    *,
+    left: Any,
+    accumulate: int = 1,
+    sampler: str = "shuffle",
+    distil: float = 0,
+    experts: bool = False,
 ) -> tuple[list[Tensor], list[dict[str, Any]], list[bool]]:
     """Weights after every epoch, the log, and whether anyone of this process's share reached the last exit, by step."""
-    trained = network()
-    forward = ExitingForward(trained, TrainingRule(threshold=0.4), left=left)
+    trained = network_with_experts() if experts else network()
+    forward = ExitingForward(trained, TrainingRule(threshold=0.4), left=left, equilibrium=experts)
     reached: list[bool] = []
     forward.register_forward_hook(lambda _module, _inputs, outputs: reached.append(bool(outputs[1][-1].any())))
     trainer = Trainer(
         fabric=fabric,
         forward=forward,
         optimiser=build_optimizer(trained, lr=0.1, momentum=0.9, weight_decay=1e-3),
-        loss=ExitLoss(CrossEntropy64(), trained.exits, distillation=Distillation(distil) if distil else None),
+        loss=ExitLoss(
+            CrossEntropy64(),
+            trained.exits,
+            experts=trained.experts,
+            distillation=Distillation(distil) if distil else None,
+        ),
         class_weights_C=torch.tensor([0.2, 0.8, 2.0], dtype=torch.float64),
         reweight="inverse",
         schedule=Schedule(epochs=EPOCHS, lr=0.1, warmup=1, lr_steps=(3,), lr_factor=0.1, drw_start=SWITCH),

@@ -21,7 +21,7 @@ from elfnet.evaluate.run_table import evaluate_run
 from elfnet.train.session import train_recipe
 
 SCRIPT = Path(__file__).parent / "distributed_job.py"
-CASES = ("mask", "drop", "accumulate", "balanced", "distilled")
+CASES = ("mask", "drop", "accumulate", "balanced", "distilled", "experts")
 
 
 def _environment() -> dict[str, str]:

@@ -107,6 +107,19 @@ class Family:
     def exits(self) -> int:
         return len(self.cost)
 
+    @property
+    def plain_exit(self) -> int:
+        """The exit (from 0) that ends the plain backbone: the last; in a network with experts, the first expert's.
+
+        It costs 1 where no head before it is run.
+        """
+        early_head_cost = 0.0
+        for k, (cost, head_cost) in enumerate(zip(self.cost, self.head_cost, strict=True)):
+            if abs(cost - early_head_cost - 1.0) <= ROUNDING:
+                return k
+            early_head_cost += head_cost
+        return self.exits - 1
+
     def names(self) -> list[str]:
         return [point.name for point in self.points]
 

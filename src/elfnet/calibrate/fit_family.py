@@ -63,9 +63,15 @@ def fit_family(table: ExitTable, request: FamilyRequest, *, cost_unit: str = MUL
 
 
 def spaced_budgets(table: ExitTable, step: float) -> tuple[float, ...]:
-    """Multiples of `step` from the cheapest exit to the plain backbone (or the last exit, where that is cheaper)."""
+    """Multiples of `step` from the cheapest exit to full depth without early heads.
+
+    That is the plain backbone, and with experts all of them.
+    """
+    deepest = float(table.cost_E[-1])
+    early_heads = 0.0 if table.head_cost_E is None else float(table.head_cost_E[:-1].sum())
+    full = min(1.0, deepest) if table.experts == 1 else deepest - early_heads
     first = int(np.ceil(float(table.cost_E[0]) / step - ROUNDING))
-    last = int(np.floor(min(1.0, float(table.cost_E[-1])) / step + ROUNDING))
+    last = int(np.floor(full / step + ROUNDING))
     return tuple(round(number * step, 6) for number in range(first, last + 1))
 
 

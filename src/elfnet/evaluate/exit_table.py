@@ -42,6 +42,7 @@ class ExitTable:
         confidence_measure: what eq. 5 compares with a threshold, unless a policy says otherwise.
         many_above: classes with more training examples than this are "many".
         few_below: classes with fewer training examples than this are "few".
+        experts: how many of the last exits are experts, which answer with the mean of the experts so far; 1: none.
     """
 
     logits_NEC: NDArray[np.float32]
@@ -57,6 +58,7 @@ class ExitTable:
     few_below: int
     head_cost_E: NDArray[np.float64] | None = None
     confidence_measure: Measure = "probability"
+    experts: int = 1
 
     def __post_init__(self) -> None:
         for name, dtype, dimensions in (
@@ -110,6 +112,8 @@ class ExitTable:
                 f"exit table: confidence_measure={self.confidence_measure!r} is unknown; choose from: "
                 f"{', '.join(MEASURES)}"
             )
+        if not 1 <= self.experts <= exits:
+            raise RequestError(f"exit table: experts={self.experts} of {exits} exits; give 1 to {exits}")
         FrequencyGroups(many_above=self.many_above, few_below=self.few_below)  # refuses boundaries that overlap
 
     def _check_head_costs(self, head_cost_E: NDArray[np.float64]) -> None:
@@ -169,6 +173,7 @@ class ExitTable:
             "confidence_measure": self.confidence_measure,
             "many_above": self.many_above,
             "few_below": self.few_below,
+            "experts": self.experts,
         }
         table_file.write(path, tensors, facts)
 
@@ -188,10 +193,11 @@ class ExitTable:
                 split=facts["split"],
                 checkpoint_sha256=facts["checkpoint_sha256"],
                 confidence_scale=float(facts["confidence_scale"]),
-                # Tables from before there was a choice do not say.
+                # Tables from before there was a choice of measure, or experts, do not say.
                 confidence_measure=facts.get("confidence_measure", "probability"),
                 many_above=int(facts["many_above"]),
                 few_below=int(facts["few_below"]),
+                experts=int(facts.get("experts", 1)),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise WorkError(f"{path} is not an exit table: {error}; evaluate the run again") from error

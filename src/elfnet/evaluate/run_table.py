@@ -123,4 +123,5 @@ def table_of(
         confidence_measure=confidence_measure,
         many_above=many_above,
         few_below=few_below,
+        experts=network.experts,
     )

@@ -39,11 +39,17 @@ class StagedNetwork(nn.Module):
         heads: head k maps the features of stage k to logits, shape (B, C), float32.
         classes: number of classes, the same for every head.
 
+    Attributes:
+        experts: how many of the last exits are experts (see `elfnet.models.experts`); 1: none, the last exit is the
+            backbone's own classifier.
+
     Example:
         >>> net = StagedNetwork([nn.Flatten(), nn.Linear(12, 8)], [nn.Linear(12, 3), nn.Linear(8, 3)], classes=3)
         >>> net(torch.zeros(5, 3, 2, 2)).shape
         torch.Size([2, 5, 3])
     """
+
+    experts: int = 1
 
     def __init__(self, stages: list[nn.Module], heads: list[nn.Module], *, classes: int) -> None:
         super().__init__()
@@ -59,7 +65,7 @@ class StagedNetwork(nn.Module):
         return len(self.heads)
 
     def pairs(self) -> Iterator[tuple[nn.Module, nn.Module]]:
-        """Each stage with the head behind it."""
+        """Each stage with the head behind it, as they are run."""
         return zip(self.stages, self.heads, strict=True)
 
     def forward(self, images: Tensor, fork: Fork = same_features) -> Tensor:

@@ -11,7 +11,7 @@ ADJUSTED_LOSSES = ("balanced-softmax", "logit-adjusted")
 
 def refuse_combinations_without_sense(recipe: "Recipe") -> None:
     """Raise ValueError, which pydantic turns into its own, for the first that is found."""
-    for check in (_network_and_training, _weights, _losses, _mixing, _refits, _branches):
+    for check in (_network_and_training, _weights, _losses, _mixing, _refits, _branches, _experts):
         check(recipe)
 
 
@@ -107,6 +107,20 @@ def _branches(recipe: "Recipe") -> None:
     for setting, holds in wanted.items():
         if not holds:
             raise ValueError(f"model.branches=2 has a sampler and a loss of its own for each branch: set {setting}")
+
+
+def _experts(recipe: "Recipe") -> None:
+    experts = recipe.model.experts
+    if experts == 1:
+        return
+    for holds, reason in (
+        (recipe.model.branches == 1, "and model.branches=2 both repeat the end of the network: set one of them to 1"),
+        (recipe.model.exits, "are exits of the network: set model.exits=true"),
+        (not recipe.model.weights, "start with weights of their own: leave model.weights out, or set model.experts=1"),
+        (not recipe.criterion.distil, "have no single last answer to learn from: set criterion.distil=0"),
+    ):
+        if not holds:
+            raise ValueError(f"model.experts={experts} {reason}")
 
 
 def _refits(recipe: "Recipe") -> None:

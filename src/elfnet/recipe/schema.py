@@ -142,6 +142,11 @@ class ModelRecipe(Section):
     branches: Literal[1, 2] = Field(
         default=1, description="2: the last block twice, for frequent and for rare classes (BBN)"
     )
+    experts: PositiveInt = Field(
+        default=1,
+        description="copies of the last block group, each with a classifier and an exit of its own; an expert's exit "
+        "answers with the mean of the experts so far",
+    )
     head: Literal["linear", "cosine", "scaled"] = Field(
         default="linear", description="classifier of all exits; LDAM needs cosine, LWS scaled (linear, a scale a class)"
     )

@@ -38,7 +38,8 @@ class NetworkShape:
 
     Attributes:
         image_shape: height, width, colour channels.
-        plain: multiply-adds of all stages and the last head, which is the plain backbone.
+        plain: multiply-adds of the plain backbone.
+        experts: how many of the last stages are experts, which all read the last stage before them; 1: none.
     """
 
     image_shape: tuple[int, ...]
@@ -46,6 +47,7 @@ class NetworkShape:
     stages: tuple[PartShape, ...]
     heads: tuple[PartShape, ...]
     plain: int
+    experts: int = 1
 
 
 def network_shape(record: RunRecord) -> NetworkShape | str:
@@ -86,6 +88,7 @@ def _network(record: RunRecord, shapes: Shapes, counted: Mapping[str, Any]) -> N
         stages=tuple(stages),
         heads=tuple(heads),
         plain=int(counted["plain"]),
+        experts=record.recipe.model.experts,
     )
 
 

@@ -67,7 +67,10 @@ class RunRecord:
     @property
     def network(self) -> str:
         """What the network is called; the recipe does not know one that was handed in."""
-        return "given network" if "network" in self.info else self.recipe.model.backbone
+        if "network" in self.info:
+            return "given network"
+        model = self.recipe.model
+        return model.backbone if model.experts == 1 else f"{model.backbone} with {model.experts} experts"
 
     @property
     def groups(self) -> FrequencyGroups:

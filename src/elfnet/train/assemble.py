@@ -98,6 +98,7 @@ def assemble(
             recipe.criterion,
             counts,
             network.exits,
+            experts=network.experts,
             temperature=None if saved is None else saved.progress.get("distil_temperature"),
         ),
         class_weights_C=torch.from_numpy(

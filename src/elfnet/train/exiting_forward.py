@@ -8,7 +8,7 @@ really do not run on those that left. Both give the criterion the same thing. Th
 # Shapes: E exits, B batch, C classes
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from elfnet.train.gradient_equilibrium import GradientEquilibrium
 # and small batches are rare.
 SMALLEST_COMPILED_BATCH = 2
 
-Run = Callable[[nn.Module, Tensor], Tensor]
+Run = Callable[[nn.Module, Any], Any]
 
 
 class ExitingForward(nn.Module):
@@ -46,7 +46,7 @@ class ExitingForward(nn.Module):
         self.network = network
         self.rule = rule
         self.left = left
-        self._fork = GradientEquilibrium(network.exits) if equilibrium else same_features
+        self._fork = GradientEquilibrium(network.exits, network.experts) if equilibrium else same_features
         self._compiled_batch: int | None = None
         self._run_full: Run = _full_batch
         self._run_part: Run = _part_of_batch
@@ -87,7 +87,8 @@ class ExitingForward(nn.Module):
 
     def _drop(self, images: Tensor, target_B: Tensor, rule: TrainingRule) -> tuple[Tensor, Tensor]:
         batch, last = len(images), self.network.exits - 1
-        features, target = images, target_B
+        features: Any = images
+        target = target_B
         here: Tensor | None = None  # positions in the batch of the examples still here; None: all of them
         logits_E, visited_E = [], []
         for k, (stage, head) in enumerate(self.network.pairs()):
@@ -109,17 +110,16 @@ class ExitingForward(nn.Module):
             here = stay if here is None else here[stay]
         return torch.stack(logits_E), torch.stack(visited_E)
 
-    def _run(self, module: nn.Module, features: Tensor) -> Tensor:
-        if self._compiled_batch is None:
-            result: Tensor = module(features)
-        elif len(features) == self._compiled_batch:
-            result = self._run_full(module, features)
-        elif len(features) < SMALLEST_COMPILED_BATCH:
-            result = module(features)
-        else:
-            torch._dynamo.mark_dynamic(features, 0)
-            result = self._run_part(module, features)
-        return result
+    def _run(self, module: nn.Module, features: Any) -> Any:
+        tensors: tuple[Tensor, ...] = features if isinstance(features, tuple) else (features,)
+        examples = len(tensors[0])
+        if examples == self._compiled_batch:
+            return self._run_full(module, features)
+        if self._compiled_batch is None or examples < SMALLEST_COMPILED_BATCH:
+            return module(features)
+        for tensor in tensors:
+            torch._dynamo.mark_dynamic(tensor, 0)
+        return self._run_part(module, features)
 
     def _empty(self, target_B: Tensor) -> tuple[Tensor, Tensor]:
         """Nobody came: no layer runs (batch norm could not), and every parameter gets a gradient of zero."""
@@ -138,14 +138,12 @@ class ExitingForward(nn.Module):
 
 
 # Two functions that do the same: torch keeps compiled graphs by function, so neither is ever run with the other's.
-def _full_batch(module: nn.Module, features: Tensor) -> Tensor:
-    result: Tensor = module(features)
-    return result
+def _full_batch(module: nn.Module, features: Any) -> Any:
+    return module(features)
 
 
-def _part_of_batch(module: nn.Module, features: Tensor) -> Tensor:
-    result: Tensor = module(features)
-    return result
+def _part_of_batch(module: nn.Module, features: Any) -> Any:
+    return module(features)
 
 
 def _zero(modules: list[nn.Module]) -> Tensor:
@@ -154,8 +152,10 @@ def _zero(modules: list[nn.Module]) -> Tensor:
     return sum((p.flatten()[:1].sum() * 0 for p in parameters), start=parameters[0].new_zeros(()))
 
 
-def _rows(features: Tensor, index: Tensor) -> Tensor:
-    """Rows of a feature map, in the memory layout it had."""
+def _rows(features: Any, index: Tensor) -> Any:
+    """Rows of a feature map, in the memory layout it had; of every tensor where a stage passes on several."""
+    if isinstance(features, tuple):
+        return tuple(_rows(tensor, index) for tensor in features)
     if features.dim() == 4 and features.is_contiguous(memory_format=torch.channels_last):
         # Selecting from the (batch, height, width, channel) view copies whole rows and keeps the layout.
         return features.permute(0, 2, 3, 1).index_select(0, index).permute(0, 3, 1, 2)

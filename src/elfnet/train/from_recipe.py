@@ -48,7 +48,12 @@ def loss_of(criterion: CriterionRecipe, class_counts: list[int]) -> BaseLoss:
 
 
 def exit_loss_of(
-    criterion: CriterionRecipe, class_counts: list[int], exits: int, *, temperature: float | None = None
+    criterion: CriterionRecipe,
+    class_counts: list[int],
+    exits: int,
+    *,
+    experts: int = 1,
+    temperature: float | None = None,
 ) -> ExitLoss:
     """The loss of a recipe; `temperature` is that of distillation in a run that goes on."""
     distillation = None
@@ -58,6 +63,7 @@ def exit_loss_of(
     return ExitLoss(
         loss_of(criterion, class_counts),
         exits,
+        experts=experts,
         exit_weights=criterion.exit_weights,
         distillation=distillation,
     )

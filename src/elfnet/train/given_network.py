@@ -63,6 +63,11 @@ def _describe(
             f"train.resize_start={recipe.train.resize_start:g} shows images of several sizes, which the network given "
             "may not take; set it to 1"
         )
+    if recipe.model.experts > 1:
+        raise RequestError(
+            f"model.experts={recipe.model.experts} repeats a group of the recipe's own network; "
+            "for a network given set model.experts=1"
+        )
     signature = signature_of(network, image_shape)
     if recipe.criterion.loss == "ldam":
         _require_cosines(network, image_shape)

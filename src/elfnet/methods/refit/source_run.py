@@ -35,7 +35,7 @@ NOT_THE_EXAMPLES = {
 PLACES = ("directory", "root", "train", "calibration", "test")
 """Where files are: they may have been moved. Whether it is the same data, its fingerprint tells."""
 OF_EVERY_NETWORK = ("backbone", "exits", "branches", "head")
-OF_EXITS = ("exit_head", "head_filters", "head_stride")
+OF_EXITS = ("exit_head", "head_filters", "head_stride", "experts")
 
 
 @dataclass(frozen=True)

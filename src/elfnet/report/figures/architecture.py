@@ -55,7 +55,7 @@ def draw_architecture(shape: NetworkShape) -> "Figure":
     for k, (stage, head, cost) in enumerate(zip(shape.stages, shape.heads, cost_up_to(shape), strict=True)):
         middle, below = _STAGE_LEFT + _BOX_WIDTH / 2, k + _BOX_HEIGHT / 2
         _arrow(axes, (middle, k - (0.34 if k == 0 else 1 - _BOX_HEIGHT)), (middle, k))
-        _box(axes, _STAGE_LEFT, k, f"stage {k + 1}", stage, shape.plain, BLUE, "-")
+        _box(axes, _STAGE_LEFT, k, _stage_name(shape, k), stage, shape.plain, BLUE, "-")
         _arrow(axes, (_STAGE_LEFT + _BOX_WIDTH, below), (_HEAD_LEFT, below))
         _box(
             axes,
@@ -69,6 +69,11 @@ def draw_architecture(shape: NetworkShape) -> "Figure":
         )
         axes.text(_COST_AT, below, say.cost(cost), ha="center", va="center", fontsize=10)
     return figure
+
+
+def _stage_name(shape: NetworkShape, k: int) -> str:
+    first_expert = len(shape.stages) - shape.experts
+    return f"stage {k + 1}" if shape.experts == 1 or k < first_expert else f"expert {k - first_expert + 1}"
 
 
 def _box(axes: Any, left: float, top: float, name: str, part: PartShape, plain: int, colour: str, line: Any) -> None:
