@@ -27,7 +27,10 @@ class Renamed:
         return {self.new: value} if self.convert is None else self.convert(value)
 
 
-RENAMED: dict[str, Renamed] = {}
+RENAMED: dict[str, Renamed] = {
+    "criterion.ldam_scale": Renamed("criterion.cosine_scale"),
+    "refit.how": Renamed("refit.method"),
+}
 """By the old dotted name."""
 
 

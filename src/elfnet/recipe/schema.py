@@ -177,7 +177,9 @@ class CriterionRecipe(Section):
     focal_gamma: NonNegative = Field(default=0.5, description="focal: exponent; 0 is cross-entropy")
     ldam_max_margin: NonNegative = Field(default=0.5, description="ldam: margin of the rarest class")
     ldam_power: NonNegative = Field(default=0.25, description="ldam: margins fall as n^-power")
-    ldam_scale: PositiveFloat = Field(default=30.0, description="ldam: cosines are multiplied by this in the loss")
+    cosine_scale: PositiveFloat = Field(
+        default=30.0, description="model.head=cosine: every loss multiplies the cosines by this before its softmax"
+    )
     adjust_tau: NonNegative = Field(default=1.0, description="logit-adjusted: logits are raised by tau log prior")
     exit_weights: tuple[PositiveFloat, ...] = Field(
         default=(), description="what the loss of each exit is multiplied by, first exit first; empty: 1"
@@ -235,7 +237,7 @@ class TrainRecipe(Section):
 class RefitRecipe(Section):
     """Classifiers fitted anew on the features of a finished run."""
 
-    how: Literal[
+    method: Literal[
         "none",
         "crt",
         "lws",

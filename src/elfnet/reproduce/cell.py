@@ -66,7 +66,7 @@ def recipe_of(cell: Cell, tier: Tier, settings: Mapping[str, Any], *, starts_fro
     shipped = load_recipe(name, chosen)
     epochs = shipped.train.epochs
     if length is not None:
-        on_fixed_features = shipped.refit.how in TRAINED
+        on_fixed_features = shipped.refit.method in TRAINED
         epochs = min(epochs, length) if on_fixed_features else max(1, round(epochs * length / _ordinary_epochs(data)))
     return load_recipe(name, {**chosen, "train.epochs": epochs * cell.row.times_epochs})
 

@@ -58,7 +58,7 @@ def assemble(
     forward, mixing = forward_and_mixing(recipe, network, rule_of(recipe, len(counts)))
     if recipe.train.backbone_lr_factor == 0:
         freeze_backbone(network)
-    freeze_what_stays(recipe.refit.how, network)
+    freeze_what_stays(recipe.refit.method, network)
     optimiser = build_sgd(
         network,
         lr=recipe.train.lr,
@@ -77,7 +77,7 @@ def assemble(
         forward=forward,
         optimiser=optimiser,
         loss=exit_loss_of(
-            recipe.criterion,
+            recipe,
             counts,
             network.exits,
             temperature=None if saved is None else saved.progress.get("distil_temperature"),

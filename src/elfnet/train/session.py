@@ -138,7 +138,7 @@ def _train(
     loaded = processes.together(lambda: None if goes_on else load_initial_weights(recipe.model, network))
     # Refused here, before an old run is removed: an empty share, another number of weights than exits.
     processes.together(lambda: refuse_empty_shares(recipe, len(splits.train), processes.world))
-    processes.together(lambda: exit_loss_of(recipe.criterion, splits.class_counts_C.tolist(), network.exits))
+    processes.together(lambda: exit_loss_of(recipe, splits.class_counts_C.tolist(), network.exits))
     started = processes.together(lambda: None if goes_on else start_from_run(recipe, network, splits, out=run.root))
     info: dict[str, Any] = processes.from_first(
         lambda: _opened(
@@ -224,7 +224,7 @@ def _data(recipe: Recipe) -> tuple[Splits, Normalisation]:
     for threshold in recipe.exits.search:
         parse_threshold(threshold, classes=len(splits.class_names))
     _refuse_one_class(splits.calibration.labels_N)
-    loss_of(recipe.criterion, splits.class_counts_C.tolist())
+    loss_of(recipe, splits.class_counts_C.tolist())
     return splits, normalisation_of(recipe.data, splits)
 
 

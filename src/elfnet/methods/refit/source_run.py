@@ -49,10 +49,10 @@ class SourceRun:
     info: dict[str, Any]
     checkpoint: Checkpoint
 
-    def record(self, how: str) -> dict[str, Any]:
+    def record(self, method: str) -> dict[str, Any]:
         """For the new run's own record."""
         return {
-            "how": how,
+            "method": method,
             "run": self.named,
             "checkpoint_sha256": self.checkpoint.sha256,
             "epochs": self.checkpoint.epochs_done,
@@ -78,7 +78,8 @@ def open_source(recipe: Recipe, *, out: Path) -> SourceRun:
     named = recipe.refit.run
     if not named:
         raise RequestError(
-            f"refit.how={recipe.refit.how} starts from a finished run; name it with --from RUN (refit.run in a recipe)"
+            f"refit.method={recipe.refit.method} starts from a finished run; name it with --from RUN (refit.run in a "
+            "recipe)"
         )
     run = open_run(Path(named).expanduser())
     if run.root.resolve() == out.resolve():
@@ -86,8 +87,8 @@ def open_source(recipe: Recipe, *, out: Path) -> SourceRun:
     source, info = run.recipe(), run.info()
     if "network" in info:
         raise RequestError(
-            f"the run in {named} trained a network that was handed in; refit.how={recipe.refit.how} needs the network "
-            "of a recipe"
+            f"the run in {named} trained a network that was handed in; refit.method={recipe.refit.method} needs the "
+            "network of a recipe"
         )
     _require_same_data(named, source.data, recipe.data)
     _require_same_network(named, source.model, recipe)
@@ -114,7 +115,7 @@ def _require_same_data(named: str, source: DataRecipe, asked: DataRecipe) -> Non
 
 def _require_same_network(named: str, source: ModelRecipe, recipe: Recipe) -> None:
     # LWS puts scales before linear classifiers that are there.
-    head = "linear" if recipe.refit.how == "lws" else recipe.model.head
+    head = "linear" if recipe.refit.method == "lws" else recipe.model.head
     there, asked = settled(source), settled(recipe.model.model_copy(update={"head": head}))
     for name in (*OF_EVERY_NETWORK, *(OF_EXITS if asked.exits else ())):
         if getattr(there, name) != getattr(asked, name):

@@ -15,7 +15,7 @@ TRAINED: dict[str, tuple[Callable[[str], bool], str]] = {
     "crt": (crt.learns, "classifiers"),
     "lws": (lws.learns, "scales of the classifiers"),
 }
-"""By `refit.how`: which tensors start anew and learn, and what they are."""
+"""By `refit.method`: which tensors start anew and learn, and what they are."""
 
 
 def start_from_run(recipe: Recipe, network: StagedNetwork, splits: Splits, *, out: Path) -> dict[str, Any] | None:
@@ -28,9 +28,9 @@ def start_from_run(recipe: Recipe, network: StagedNetwork, splits: Splits, *, ou
     Returns:
         What run.json keeps of it.
     """
-    if recipe.refit.how not in TRAINED:
+    if recipe.refit.method not in TRAINED:
         return None
-    learns, what = TRAINED[recipe.refit.how]
+    learns, what = TRAINED[recipe.refit.method]
     source = open_source(recipe, out=out)
     source.require_same_examples(recipe.data, splits)
     own = network.state_dict()
@@ -38,10 +38,10 @@ def start_from_run(recipe: Recipe, network: StagedNetwork, splits: Splits, *, ou
         {name: tensor if learns(name) else source.checkpoint.weights[name] for name, tensor in own.items()}
     )
     summary = f"started from {source.named} ({source.checkpoint.epochs_done} epochs); only the {what} learn"
-    return {**source.record(recipe.refit.how), "summary": summary}
+    return {**source.record(recipe.refit.method), "summary": summary}
 
 
-def freeze_what_stays(how: str, network: StagedNetwork) -> None:
+def freeze_what_stays(method: str, network: StagedNetwork) -> None:
     """Freeze all that this refit does not train; nothing for a recipe without one."""
-    if how in TRAINED:
-        freeze_all_but(network, TRAINED[how][0])
+    if method in TRAINED:
+        freeze_all_but(network, TRAINED[method][0])
