@@ -7,7 +7,7 @@ import numpy as np
 
 from elfnet import atomic
 from elfnet.calibrate.family import MULTIPLY_ADDS, Family
-from elfnet.calibrate.family_request import FamilyRequest
+from elfnet.calibrate.family_request import FamilyRequest, request_of
 from elfnet.calibrate.fit_family import fit_family
 from elfnet.calibrate.measured_cost import MeasuredCost
 from elfnet.checkpoint.format import load_checkpoint
@@ -44,7 +44,7 @@ def calibrate_run(
     """
     _require_finished(run)
     table = evaluate_run(run, "calibration", device=device, network=network)
-    request = request or FamilyRequest(search=run.recipe().exits.search)
+    request = request or request_of(run.recipe())
     if cost is None:
         family = fit_family(table, request)
     else:
@@ -68,6 +68,7 @@ def results_on(table: ExitTable, family: Family) -> dict[str, Any]:
     family.require_checkpoint(table.checkpoint_sha256)
     if family.cost_unit != MULTIPLY_ADDS:
         table = replace(table, cost_E=np.array(family.cost), head_cost_E=np.array(family.head_cost))
+    table = replace(table, adjustment=family.adjustment)
     derived = derive(table, family.confidence_scale)
     # Points of one rule share their scales: the softmax of the whole table is computed once for each.
     by_confidence: dict[Reading, Derived] = {derived.reading: derived}

@@ -157,6 +157,11 @@ class ExitsRecipe(Section):
     train_threshold: str = Field(default="0.9", description="t of eq. 1: a number, or a multiple of 1/C such as 2/C")
     train_confidence_scale: PositiveFloat = Field(default=1.0, description="logits are multiplied by this before eq. 1")
     infer_confidence_scale: PositiveFloat = Field(default=1.0, description="logits are multiplied by this before eq. 5")
+    logit_adjustment: Switch = Field(
+        default="off",
+        description="calibration: subtract tau log prior from the logits of each exit, tau fitted from refit.taus; "
+        "auto: if the balanced accuracy on the calibration split is better by two standard errors",
+    )
     left: Literal["mask", "drop"] = Field(
         default="mask",
         description="examples that left: mask their loss, or drop them and save their compute",
@@ -255,7 +260,8 @@ class RefitRecipe(Section):
     taus: tuple[NonNegative, ...] = Field(
         default=tuple(tau / 10 for tau in range(21)),
         min_length=1,
-        description="tau-norm and logit-adjustment: candidates for tau, chosen among on the calibration split",
+        description="tau-norm, logit-adjustment, exits.logit_adjustment: candidates for tau, chosen among on the "
+        "calibration split",
     )
     neighbours: PositiveInt = Field(default=5, description="SMOTE and its kin: neighbours looked at")
 

@@ -5,7 +5,9 @@ from elfnet.recipe.schema import Recipe
 from elfnet.reproduce.same_recipe import Content, changed, content_of, differences
 from elfnet.train.from_recipe import schedule_of
 
-DECIDED_AFTERWARDS = frozenset({"exits.confidence", "exits.infer_confidence_scale", "exits.search"})
+DECIDED_AFTERWARDS = frozenset(
+    {"exits.confidence", "exits.infer_confidence_scale", "exits.logit_adjustment", "exits.search"}
+)
 """Settings that training does not read."""
 
 CLASS_WEIGHTS = frozenset({"criterion.reweight", "train.drw_start"})
