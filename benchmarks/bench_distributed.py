@@ -24,7 +24,7 @@ from elfnet.models.build import build_network
 from elfnet.train.epoch_statistics import head_classes
 from elfnet.train.exiting_forward import ExitingForward
 from elfnet.train.launch import Launch, start
-from elfnet.train.optimiser import build_sgd
+from elfnet.train.optimizer import build_optimizer
 from elfnet.train.processes import Processes
 from elfnet.train.schedule import Schedule
 from elfnet.train.trainer import Trainer
@@ -61,7 +61,7 @@ class SameBatch:
 def trainer(fabric: Fabric, batch_size: int, *, at_the_end: bool = False) -> Trainer:
     torch.manual_seed(0)
     network = build_network("resnet32", classes=CLASSES).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    optimiser = build_sgd(network, lr=0.01, momentum=0.9, weight_decay=2e-4)
+    optimiser = build_optimizer(network, lr=0.01, momentum=0.9, weight_decay=2e-4)
     if at_the_end:
         optimiser.register_step_pre_hook(lambda *_: _add_up(list(network.parameters())))
     return Trainer(

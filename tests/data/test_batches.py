@@ -6,11 +6,19 @@ import numpy as np
 import pytest
 import torch
 
+from elfnet.data.batch_reader import BatchReader
 from elfnet.data.batches import EvaluationBatches, Normalisation, TrainingBatches
+from elfnet.data.colour import erase
+from elfnet.data.images.policies import TrivialAugment
+from elfnet.data.preparation import Augmentation, Evaluation
+from elfnet.data.resize import Choose, Pixels, resized_pixels
+from elfnet.data.share import Share
 from elfnet.data.source import LabelledImages
 
 CPU = torch.device("cpu")
 UNIT = Normalisation(mean_K=(0.0,), std_K=(1 / 255,))
+PLAIN = Augmentation(crop="none", flip=False)
+CROP_FLIP = Augmentation(crop="padded", flip=True, pad=1)
 
 
 def _numbered(examples: int) -> LabelledImages:
@@ -21,8 +29,8 @@ def _numbered(examples: int) -> LabelledImages:
 
 
 def _batches(examples: int = 50, **changes: Any) -> TrainingBatches:
-    settings: dict[str, Any] = {"batch_size": 8, "seed": 0, "pad": 0, "flip": False, "device": CPU}
-    return TrainingBatches(_numbered(examples), UNIT, **(settings | changes))
+    settings: dict[str, Any] = {"augmentation": PLAIN, "batch_size": 8, "seed": 0, "device": CPU}
+    return TrainingBatches(_numbered(examples), normalisation=UNIT, **(settings | changes))
 
 
 def _order(batches: TrainingBatches, epoch: int) -> list[int]:
@@ -50,7 +58,7 @@ def test_order_depends_on_seed_and_epoch_only() -> None:
     torch.manual_seed(99)
     assert _order(batches, 1) == orders[1], "not of what was run before"
     assert _order(_batches(), 2) == orders[2], "not of the object"
-    assert _order(_batches(batch_size=16, pad=2, flip=True), 2) == orders[2], "not of batch size or augmentation"
+    assert _order(_batches(batch_size=16, augmentation=CROP_FLIP), 2) == orders[2], "not of batch size or augmentation"
     assert orders[0] != list(range(50))
 
 
@@ -60,7 +68,7 @@ def test_neighbouring_seeds_do_not_share_epochs() -> None:
 
 
 def test_augmentation_is_the_same_on_a_second_run() -> None:
-    changes = {"pad": 1, "flip": True}
+    changes: dict[str, Any] = {"augmentation": CROP_FLIP}
     for (first, _), (second, _) in zip(_batches(**changes).epoch(4), _batches(**changes).epoch(4), strict=True):
         assert torch.equal(first, second)
 
@@ -71,11 +79,10 @@ def test_memory_layout_is_as_asked_for(channels_last: bool) -> None:
     images = LabelledImages(rng.integers(0, 256, (6, 4, 4, 3), dtype=np.uint8), np.arange(6))
     batches = TrainingBatches(
         images,
+        CROP_FLIP,
         Normalisation.of(images),
         batch_size=4,
         seed=0,
-        pad=1,
-        flip=True,
         device=CPU,
         channels_last=channels_last,
     )
@@ -108,3 +115,85 @@ def test_evaluation_runs_every_image_once_in_order(batch_size: int, sizes: list[
     assert [len(part) for part in parts] == sizes
     assert len(batches) == len(sizes)
     assert torch.cat(parts)[:, 0, 2, 1].round().int().tolist() == list(range(10))
+
+
+STRONG = Augmentation(crop="padded", flip=True, pad=1, policy=TrivialAugment(), cutout=3, random_erasing=0.5)
+
+
+def _by_row(images: LabelledImages, *, epoch: int = 2, shares: int = 1, **changes: Any) -> dict[int, bytes]:
+    """What each example looks like; labels are row numbers."""
+    settings: dict[str, Any] = {"batch_size": 8, "seed": 0, "device": CPU} | changes
+    found: dict[int, bytes] = {}
+    for rank in range(shares):
+        batches = TrainingBatches(images, STRONG, Normalisation.of(images), share=Share(rank, shares), **settings)
+        for batch, labels in batches.epoch(epoch):
+            found |= {row: image.numpy().tobytes() for row, image in zip(labels.tolist(), batch, strict=True)}
+    return found
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_augmented_examples_are_a_function_of_seed_epoch_and_row(channels: int) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (21, 9, 7, channels), dtype=np.uint8)
+    images = LabelledImages(pixels, np.arange(21))
+    reference = _by_row(images)
+    assert len(reference) == 21
+    assert _by_row(images, batch_size=5) == reference
+    assert _by_row(images, shares=3) == reference
+    assert all(_by_row(images, epoch=3)[row] != reference[row] for row in reference)
+    assert not set(_by_row(images, seed=1).values()) & set(reference.values())
+
+
+def test_an_example_shown_again_looks_different() -> None:
+    images = LabelledImages(
+        np.random.default_rng(0).integers(0, 256, (12, 9, 9, 1), dtype=np.uint8), np.arange(12) // 11
+    )
+    batches = TrainingBatches(
+        images, STRONG, Normalisation.of(images), batch_size=12, seed=0, device=CPU, sampler="class-balanced"
+    )
+    ((batch, labels),) = batches.epoch(0)
+    rare = batch[labels == 1]
+    assert len(rare) > 2, "one image, several times"
+    assert len({image.numpy().tobytes() for image in rare}) == len(rare)
+
+
+def test_memory_and_files_are_augmented_alike() -> None:
+    """Row by row, what the memory feed shows is what the worker of an image file computes."""
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 9, 9, 3), dtype=np.uint8)
+    images = LabelledImages(pixels, np.arange(6))
+    unit = Normalisation((0.0,) * 3, (1 / 255,) * 3)
+    found = {
+        int(label): image
+        for batch, labels in TrainingBatches(images, STRONG, unit, batch_size=4, seed=3, device=CPU).epoch(1)
+        for label, image in zip(labels, batch, strict=True)
+    }
+
+    class Reader:
+        def part(self, row: int, choose: Choose) -> Pixels:
+            return resized_pixels(pixels[row], choose(9, 9))
+
+        def name(self, row: int) -> str:
+            return str(row)
+
+    reader = BatchReader(Reader(), Evaluation(image_size=9, resize=9), STRONG, seed=3)
+    read = reader[1, np.arange(6), np.zeros(6, dtype=np.int64)]
+    assert read.holes_BR4 is not None
+    expected = erase(read.pixels_BSSK.permute(0, 3, 1, 2).float(), read.holes_BR4)
+    for row in range(6):
+        assert torch.allclose(found[row], expected[row], atol=1e-3)
+
+
+def test_cutout_erases_a_square_to_the_mean() -> None:
+    images = LabelledImages(np.full((40, 8, 8, 1), 200, dtype=np.uint8), np.arange(40))
+    augmentation = Augmentation(crop="none", flip=False, cutout=4)
+    batches = TrainingBatches(images, augmentation, UNIT, batch_size=40, seed=0, device=CPU)
+    ((batch, _),) = batches.epoch(0)
+    sizes = set()
+    for image in batch[:, 0]:
+        erased = image == 0
+        assert torch.allclose(image[~erased], torch.tensor(200.0))
+        rows, columns = erased.any(dim=1), erased.any(dim=0)
+        assert torch.equal(erased, rows[:, None] & columns[None, :]), "a rectangle"
+        sizes.add((int(rows.sum()), int(columns.sum())))
+    assert max(sizes) == (4, 4)
+    assert min(min(size) for size in sizes) >= 2, "at least half a side is inside"
+    assert len(sizes) > 4

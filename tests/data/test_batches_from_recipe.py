@@ -55,7 +55,11 @@ def test_splits_of_a_folder(recipe: Make) -> None:
         {"augment": "none"},
         {"augment": "resized-crop"},
         {"colour_jitter": 0.9},
-        {"randaugment": 2},
+        {"policy": "randaugment"},
+        {"policy": "autoaugment"},
+        {"policy": "trivialaugment"},
+        {"cutout": 4},
+        {"random_erasing": 1.0},
         {"smallest_share": 0.9},
         {"normalise": "none"},
         {"normalise": "measured"},
@@ -70,8 +74,9 @@ def test_settings_change_the_images(recipe: Make, change: dict[str, Any]) -> Non
 
 def test_pad_and_magnitude_and_size(recipe: Make) -> None:
     assert not torch.equal(images(recipe(augment="crop", pad=1)), images(recipe(augment="crop", pad=3)))
-    strong = {"randaugment": 3, "randaugment_magnitude": 25}
-    assert not torch.equal(images(recipe(randaugment=3)), images(recipe(**strong)))
+    drawn = [images(recipe(policy="randaugment", **change)) for change in ({}, {"randaugment_operations": 3})]
+    drawn.append(images(recipe(policy="randaugment", randaugment_magnitude=25)))
+    assert not any(torch.equal(one, other) for i, one in enumerate(drawn) for other in drawn[:i])
     assert images(recipe(image_size=6)).shape[-1] == 6
 
 
@@ -124,7 +129,58 @@ def test_workers(recipe: Make) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"augment": "resized-crop-flip"}, {"colour_jitter": 0.1}, {"randaugment": 1}, {"cache": "somewhere"}],
+    [
+        {"policy": "autoaugment"},
+        {"policy": "randaugment"},
+        {"policy": "trivialaugment"},
+        {"cutout": 3},
+        {"random_erasing": 1.0},
+    ],
+    ids=str,
+)
+def test_images_in_memory_take_the_same_augmentation(change: dict[str, Any]) -> None:
+    plain = load_recipe("digits/ce").data
+    changed = plain.model_copy(update=change)
+    one, other = images(plain), images(changed)
+    assert one.shape == other.shape
+    assert not torch.equal(one, other)
+    assert torch.equal(other, images(changed))
+
+
+def test_operations_and_magnitude_are_for_images_in_memory_too() -> None:
+    plain = load_recipe("digits/ce", {"data.policy": "randaugment"}).data
+    changes: list[dict[str, Any]] = [{}, {"randaugment_operations": 3}, {"randaugment_magnitude": 25}]
+    drawn = [images(plain.model_copy(update=change)) for change in changes]
+    assert not any(torch.equal(one, other) for i, one in enumerate(drawn) for other in drawn[:i])
+
+
+@pytest.mark.parametrize(
+    ("change", "setting"),
+    [
+        ({"policy": "autoaugment"}, "policy=autoaugment"),
+        ({"cutout": 1}, "cutout=1"),
+        ({"random_erasing": 0.5}, "random_erasing=0.5"),
+    ],
+)
+def test_feature_rows_are_not_augmented(tmp_path: Path, change: dict[str, Any], setting: str) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "rows.npz", X=rng.random((60, 4), dtype=np.float32), y=np.arange(60) % 3)
+    settings = {"data.train": str(tmp_path / "rows.npz")} | {f"data.{name}": value for name, value in change.items()}
+    with pytest.raises(RequestError, match=rf"data\.{setting} changes images, and .* has feature rows; leave"):
+        load_splits(load_recipe("features/ce", settings).data)
+
+
+def test_a_hole_larger_than_the_image_is_refused(recipe: Make) -> None:
+    load_splits(recipe(cutout=8))
+    with pytest.raises(RequestError, match=r"data\.cutout=9 is larger than the images, which have 8 x 8 pixels; lower"):
+        load_splits(recipe(cutout=9))
+    with pytest.raises(RequestError, match=r"data\.cutout=33 is larger than the images, which have 32 x 32"):
+        load_splits(load_recipe("digits/ce", {"data.cutout": 33}).data)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"augment": "resized-crop-flip"}, {"colour_jitter": 0.1}, {"cache": "somewhere"}],
     ids=str,
 )
 def test_what_is_for_files_is_refused_for_data_in_memory(change: dict[str, Any]) -> None:

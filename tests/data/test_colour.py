@@ -6,7 +6,8 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance
 
-from elfnet.data.colour import GREY_K, IN_CACHE, jitter_and_normalise, normalise_bytes
+from elfnet.data.colour import GREY_K, IN_CACHE, erase, holes_tensor, jitter_and_normalise, normalise_bytes
+from elfnet.data.images.erasing import Hole
 
 MEAN, STD = torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.5, 0.6, 0.7])
 ZERO, ONE = torch.zeros(3), torch.ones(3)
@@ -66,3 +67,16 @@ def test_without_jitter_bytes_are_normalised() -> None:
     assert found.is_contiguous(memory_format=torch.channels_last)
     unchanged = jitter_and_normalise(images, torch.ones(2, 3), mean_K=MEAN, std_K=STD)
     assert torch.allclose(unchanged, expected, atol=1e-5)
+
+
+def test_erased_rectangles_are_zero_and_nothing_else_is() -> None:
+    images = torch.randn(3, 2, 5, 6).contiguous(memory_format=torch.channels_last) + 10
+    holes = [[Hole(0, 1, 2, 3), Hole()], [Hole(4, 5, 5, 6), Hole(0, 0, 5, 1)], [Hole(), Hole()]]
+    expected = images.clone()
+    for image, rectangles in zip(expected, holes, strict=True):
+        for hole in rectangles:
+            image[:, hole.top : hole.bottom, hole.left : hole.right] = 0
+    found = erase(images.clone(memory_format=torch.channels_last), holes_tensor(holes))
+    assert torch.equal(found, expected)
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    assert erase(images[:0].clone(), holes_tensor([])).shape == (0, 2, 5, 6)

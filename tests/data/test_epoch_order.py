@@ -6,6 +6,7 @@ import torch
 
 from elfnet.data.batches import Normalisation, TrainingBatches, epoch_generator
 from elfnet.data.epoch_order import EpochOrder
+from elfnet.data.preparation import Augmentation
 from elfnet.data.share import Share
 from elfnet.data.source import LabelledImages
 
@@ -58,11 +59,10 @@ def test_processes_see_the_batches_of_one_augmentation_included(sampler: str) ->
     def epoch(share: Share) -> list[tuple[torch.Tensor, torch.Tensor]]:
         feed = TrainingBatches(
             images,
+            Augmentation(crop="padded", flip=True, pad=2),
             Normalisation((0.5,), (0.2,)),
             batch_size=8,
             seed=4,
-            pad=2,
-            flip=True,
             device=torch.device("cpu"),
             sampler=sampler,
             share=share,

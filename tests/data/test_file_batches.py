@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import torch
 
-from elfnet.data.batch_reader import _Numbers
 from elfnet.data.batches import Normalisation, epoch_generator
 from elfnet.data.file_batches import FileEvaluationBatches, FileTrainingBatches
 from elfnet.data.folder import folder
 from elfnet.data.image_files import ImageFiles
 from elfnet.data.image_reader import Decoder
+from elfnet.data.images.policies import RandAugment
 from elfnet.data.preparation import Augmentation, Evaluation
 from elfnet.data.read_image import Limits
 from elfnet.data.source import SourceRequest
@@ -29,8 +29,10 @@ from elfnet.errors import WorkError
 CPU = torch.device("cpu")
 UNIT = Normalisation((0.0,) * 3, (1 / 255,) * 3)
 WHOLE = Evaluation(image_size=8, resize=8)
-PLAIN = Augmentation(evaluation=WHOLE, crop="none", flip=False)
-FULL = Augmentation(evaluation=WHOLE, crop="resized", flip=True, operations=1, jitter=0.4)
+PLAIN = Augmentation(crop="none", flip=False)
+FULL = Augmentation(
+    crop="resized", flip=True, policy=RandAugment(operations=1), jitter=0.4, cutout=3, random_erasing=0.5
+)
 Write = Callable[..., Path]
 
 
@@ -43,7 +45,7 @@ def files(image_folder: Write) -> ImageFiles:
 
 def training(files: ImageFiles, augmentation: Augmentation = FULL, **changes: Any) -> FileTrainingBatches:
     settings: dict[str, Any] = {"batch_size": 4, "seed": 0, "device": CPU, "workers": 0}
-    return FileTrainingBatches(files, Decoder(files, Limits()), augmentation, UNIT, **(settings | changes))
+    return FileTrainingBatches(files, Decoder(files, Limits()), WHOLE, augmentation, UNIT, **(settings | changes))
 
 
 def evaluation(files: ImageFiles, **changes: Any) -> FileEvaluationBatches:
@@ -103,7 +105,7 @@ def test_normalised_and_laid_out_as_asked_for(files: ImageFiles) -> None:
     normalisation = Normalisation((0.1, 0.2, 0.3), (0.5, 0.6, 0.7))
     plain = torch.cat([images for images, _ in training(files, PLAIN).epoch(0)])
     batches = FileTrainingBatches(
-        files, Decoder(files, Limits()), PLAIN, normalisation, batch_size=4, seed=0, device=CPU, workers=0
+        files, Decoder(files, Limits()), WHOLE, PLAIN, normalisation, batch_size=4, seed=0, device=CPU, workers=0
     )
     found = [images for images, _ in batches.epoch(0)]
     assert all(images.is_contiguous(memory_format=torch.channels_last) for images in found)
@@ -221,14 +223,3 @@ def test_the_fingerprint_is_of_names_labels_and_sizes(files: ImageFiles, tmp_pat
     with Path(files.name(0)).open("ab") as file:
         file.write(b"x")
     assert mark(files) != before
-
-
-def test_random_numbers_of_an_example_are_its_own() -> None:
-    numbers, again = _Numbers(3, 5), _Numbers(3, 5)
-    drawn = {row: numbers.of(row).random(50).tolist() for row in range(20)}
-    numbers.of(1).integers(0, 7, 3)  # leaves half a number behind
-    assert all(again.of(row).random(50).tolist() == drawn[row] for row in reversed(range(20)))
-    assert numbers.of(1).random(50).tolist() == drawn[1]
-    values = [value for row in drawn.values() for value in row]
-    assert len(set(values)) == len(values)
-    assert _Numbers(3, 6).of(0).random() != drawn[0][0] != _Numbers(4, 5).of(0).random()

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from elfnet.data.batches import Normalisation, TrainingBatches
+from elfnet.data.preparation import Augmentation
 from elfnet.data.source import LabelledImages
 from elfnet.data.two_samplers import PairedFeed
 
@@ -15,11 +16,10 @@ def _feed(sampler: str, seed: int) -> TrainingBatches:
     )
     return TrainingBatches(
         images,
+        Augmentation(crop="none", flip=False),
         Normalisation((0.0,), (1 / 255,)),
         batch_size=16,
         seed=seed,
-        pad=0,
-        flip=False,
         device=torch.device("cpu"),
         sampler=sampler,
     )

@@ -30,7 +30,7 @@ from elfnet.recipe.schema import Recipe
 from elfnet.train.epoch_statistics import head_classes
 from elfnet.train.exiting_forward import ExitingForward
 from elfnet.train.launch import Launch, start
-from elfnet.train.optimiser import build_sgd
+from elfnet.train.optimizer import build_optimizer
 from elfnet.train.processes import Processes, SharedRequestError
 from elfnet.train.schedule import Schedule
 from elfnet.train.session import train_recipe
@@ -86,7 +86,7 @@ def trajectory(
     trainer = Trainer(
         fabric=fabric,
         forward=forward,
-        optimiser=build_sgd(trained, lr=0.1, momentum=0.9, weight_decay=1e-3),
+        optimiser=build_optimizer(trained, lr=0.1, momentum=0.9, weight_decay=1e-3),
         loss=ExitLoss(CrossEntropy64(), trained.exits, distillation=Distillation(distil) if distil else None),
         class_weights_C=torch.tensor([0.2, 0.8, 2.0], dtype=torch.float64),
         reweight="inverse",

@@ -17,6 +17,7 @@ from torch.nn import functional
 from elfnet.checkpoint.format import load_checkpoint
 from elfnet.data.batches import Normalisation, TrainingBatches
 from elfnet.data.from_recipe import load_splits
+from elfnet.data.preparation import Augmentation
 from elfnet.data.source import LabelledImages
 from elfnet.models.build import build_network
 from elfnet.recipe.schema import Recipe
@@ -59,11 +60,10 @@ def _plain_loop(
     counts = splits.class_counts_C.tolist()
     batches = TrainingBatches(
         splits.train,
+        Augmentation(crop="padded", flip=False, pad=recipe.data.pad),
         Normalisation.of(splits.train),
         batch_size=BATCH,
         seed=0,
-        pad=recipe.data.pad,
-        flip=False,
         device=torch.device("cpu"),
         channels_last=False,
     )

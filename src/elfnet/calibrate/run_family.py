@@ -42,14 +42,15 @@ def calibrate_run(
         cost: what an exit costs on a machine; multiply-adds by default.
         network: of a run that trained one that was handed in; see `evaluate_run`.
     """
-    _require_finished(run)
-    table = evaluate_run(run, "calibration", device=device, network=network)
-    request = request or request_of(run.recipe())
-    if cost is None:
-        family = fit_family(table, request)
-    else:
-        family = fit_family(cost.applied_to(table), request, cost_unit=cost.unit)
-    family.save(run.policy_file)
+    with run.lock():
+        _require_finished(run)
+        table = evaluate_run(run, "calibration", device=device, network=network)
+        request = request or request_of(run.recipe())
+        if cost is None:
+            family = fit_family(table, request)
+        else:
+            family = fit_family(cost.applied_to(table), request, cost_unit=cost.unit)
+        family.save(run.policy_file)
     return family
 
 
@@ -99,6 +100,7 @@ def measure_run(
     run: RunDirectory, family: Family, *, device: str = "cpu", network: StagedNetwork | None = None
 ) -> dict[str, Any]:
     """The family on the test split; writes metrics.json."""
-    results = results_on(evaluate_run(run, "test", device=device, network=network), family)
-    atomic.write_json(run.metrics_file, results)
+    with run.lock():
+        results = results_on(evaluate_run(run, "test", device=device, network=network), family)
+        atomic.write_json(run.metrics_file, results)
     return results

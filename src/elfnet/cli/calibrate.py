@@ -118,8 +118,9 @@ def run(words: Sequence[str]) -> int:
     directory = open_run(asked.run)
     device = choose_device(asked.device)
     cost = _measured_cost(asked.cost) if asked.cost else None
-    family = calibrate_run(directory, _request(asked, directory), cost=cost, device=device)
-    results = measure_run(directory, family, device=device)
+    with directory.lock():
+        family = calibrate_run(directory, _request(asked, directory), cost=cost, device=device)
+        results = measure_run(directory, family, device=device)
     if asked.json:
         print_json({"family": family.to_dict(), "test": results})
         return 0

@@ -1,14 +1,24 @@
-"""Crop, flip and normalise a whole batch at once, on whatever device the images are.
+"""Images in memory become training batches.
 
-Images stay uint8 and padded in memory, each beside its mirror image. A row of a crop is then a run of bytes that starts
-somewhere, so a batch is one selection of rows. Rows lie (width, channel), which is also what channels_last wants.
+`CropFlipNormalise` treats a whole batch at once, on whatever device the images are. Images stay uint8 and padded in
+memory, each beside its mirror image. A row of a crop is then a run of bytes that starts somewhere, so a batch is one
+selection of rows. Rows lie (width, channel), which is also what channels_last wants.
+
+`PerExample` treats one image after the other on the host, as image files are treated: what a policy does differs from
+image to image.
 """
 
 # Shapes: N images, B batch, H height, W width, K channels
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from elfnet.data.colour import erase, holes_tensor, normalise_bytes
+from elfnet.data.examples import Ints
+from elfnet.data.images.example_rng import ExampleRng
+from elfnet.data.preparation import Augmentation
 from elfnet.data.share import WHOLE, Share
 
 
@@ -55,6 +65,46 @@ class CropFlipNormalise:
         start = (corner_B.unsqueeze(1) + self._line_H).flatten()
         pixels = self._runs.index_select(0, start).float().mul_(self._scale).add_(self._shift)
         return pixels.view(end - first, self.height, self.width, self.channels).permute(0, 3, 1, 2)
+
+
+class PerExample:
+    """Turns chosen images of a set into a normalised training batch by any augmentation.
+
+    Args:
+        images_NHWK: on the host, where they are changed; the batch is made where `mean_K` is.
+        mean_K, std_K: of the training images, in [0, 1].
+        seed: of the random numbers of the examples.
+    """
+
+    def __init__(
+        self,
+        images_NHWK: NDArray[np.uint8],
+        augmentation: Augmentation,
+        *,
+        mean_K: Tensor,
+        std_K: Tensor,
+        seed: int,
+    ) -> None:
+        self._images_NHWK, self._augmentation = images_NHWK, augmentation
+        self._mean_K, self._std_K, self._seed = mean_K, std_K, seed
+
+    def __call__(self, rows_B: Ints, repeat_B: Ints, epoch: int) -> Tensor:
+        """Float32 batch (B, K, H, W) in channels_last memory.
+
+        Args:
+            repeat_B: how often each was shown before in the epoch.
+        """
+        _, height, width, channels = self._images_NHWK.shape
+        pixels_BHWK = np.empty((len(rows_B), height, width, channels), dtype=np.uint8)
+        numbers = ExampleRng(self._seed, epoch)
+        holes = []
+        for place, (row, repeat) in enumerate(zip(rows_B.tolist(), repeat_B.tolist(), strict=True)):
+            rng = numbers.of(row, repeat)
+            pixels_BHWK[place] = self._augmentation.of_array(self._images_NHWK[row], rng)
+            holes.append(self._augmentation.holes(height, width, rng))
+        pixels = torch.from_numpy(pixels_BHWK).to(self._mean_K.device)
+        images = normalise_bytes(pixels, mean_K=self._mean_K, std_K=self._std_K)
+        return erase(images, holes_tensor(holes)) if self._augmentation.erases else images
 
 
 def normalise(images_BHWK: Tensor, *, mean_K: Tensor, std_K: Tensor) -> Tensor:

@@ -1,10 +1,9 @@
 """One batch of encoded images, read and augmented: what a worker process does.
 
-Random numbers are a function of (seed, epoch, position, repeat), so neither the number of workers nor the batch size
-changes what an example looks like, and an epoch can be run again after a resume.
+The random numbers of an example are a function of (seed, epoch, position, repeat): see `images.example_rng`.
 """
 
-# Shapes: B batch, S side, K colours
+# Shapes: B batch, S side, K colours, R rectangles per image
 
 from functools import partial
 from typing import NamedTuple
@@ -14,8 +13,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from elfnet.data.colour import holes_tensor
 from elfnet.data.examples import Ints
 from elfnet.data.image_reader import ImageReader
+from elfnet.data.images.erasing import Hole
+from elfnet.data.images.example_rng import ExampleRng
 from elfnet.data.preparation import Augmentation, Evaluation
 from elfnet.data.resize import Pixels
 from elfnet.data.unreadable import UnreadableImageError
@@ -29,11 +31,13 @@ class ReadBatch(NamedTuple):
 
     Attributes:
         factors_B3: of brightness, contrast and saturation, which are changed on the device; None leaves them.
+        holes_BR4: rectangles that are erased on the device, after normalising; None: no image has any.
     """
 
     pixels_BSSK: Tensor
     rows_B: Tensor
     factors_B3: Tensor | None
+    holes_BR4: Tensor | None
     failures: tuple[tuple[str, str], ...]
 
 
@@ -59,10 +63,12 @@ class BatchReader(Dataset[ReadBatch]):
         epoch, rows_B, repeat_B = request
         side = self._evaluation.image_size
         pixels = np.empty((len(rows_B), side, side, 3), dtype=np.uint8)
-        numbers = _Numbers(self._seed, max(epoch, 0))
+        numbers = ExampleRng(self._seed, max(epoch, 0))
         jitters = self._augmentation if self._augmentation is not None and self._augmentation.jitter else None
+        erases = self._augmentation if self._augmentation is not None and self._augmentation.erases else None
         kept: list[int] = []
         factors: list[tuple[float, float, float]] = []
+        holes: list[list[Hole]] = []
         failures: list[tuple[str, str]] = []
         for row, repeat in zip(rows_B.tolist(), repeat_B.tolist(), strict=True):
             place = len(kept)
@@ -74,33 +80,19 @@ class BatchReader(Dataset[ReadBatch]):
                 continue
             if jitters is not None:
                 factors.append(jitters.colour_factors(rng))
+            if erases is not None:
+                holes.append(erases.holes(side, side, rng))
             kept.append(row)
         return ReadBatch(
             torch.from_numpy(pixels[: len(kept)]),
             torch.tensor(kept, dtype=torch.int64),
             None if jitters is None else torch.tensor(factors).view(-1, 3),
+            None if erases is None else holes_tensor(holes),
             tuple(failures),
         )
 
     def _prepared(self, row: int, rng: np.random.Generator) -> Pixels:
         read = partial(self._reader.part, row)
-        return self._evaluation(read) if self._augmentation is None else self._augmentation(read, rng)
-
-
-class _Numbers:
-    """Random numbers by position, from a generator that is a function of a key and a counter.
-
-    One generator is set to where an example's numbers begin: making a new one takes many times as long.
-    """
-
-    def __init__(self, seed: int, epoch: int) -> None:
-        key = np.random.SeedSequence([seed, epoch]).generate_state(2, np.uint64)
-        self._bits = np.random.Philox(key=key)
-        self._state = self._bits.state
-        self._generator = np.random.Generator(self._bits)
-
-    def of(self, row: int, repeat: int = 0) -> np.random.Generator:
-        """Valid until the next call."""
-        self._state["state"]["counter"] = np.array([0, 0, row, repeat], dtype=np.uint64)
-        self._bits.state = self._state
-        return self._generator
+        if self._augmentation is None:
+            return self._evaluation(read)
+        return self._augmentation.of_file(read, self._evaluation, rng)

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elfnet.data.augment import CropFlipNormalise, normalise
+from elfnet.data.augment import CropFlipNormalise, PerExample, normalise
 from elfnet.data.epoch_order import EpochOrder
 from elfnet.data.examples import Ints
+from elfnet.data.preparation import Augmentation
 from elfnet.data.share import WHOLE, Share
 from elfnet.data.source import LabelledImages
 
@@ -92,12 +93,11 @@ class TrainingBatches:
     def __init__(
         self,
         images: LabelledImages,
+        augmentation: Augmentation,
         normalisation: Normalisation,
         *,
         batch_size: int,
         seed: int,
-        pad: int,
-        flip: bool,
         device: torch.device,
         channels_last: bool = True,
         sampler: str = "shuffle",
@@ -108,13 +108,20 @@ class TrainingBatches:
         self._seed = seed
         self._channels_last = channels_last
         self._labels_N = torch.from_numpy(images.labels_N).to(device)
-        self._augment = CropFlipNormalise(
-            torch.from_numpy(images.images_NHWC).to(device),
-            mean_K=torch.tensor(normalisation.mean_K),
-            std_K=torch.tensor(normalisation.std_K),
-            pad=pad,
-            flip=flip,
-        )
+        self._augment: CropFlipNormalise | PerExample
+        mean_K, std_K = torch.tensor(normalisation.mean_K), torch.tensor(normalisation.std_K)
+        if augmentation.policy is None and not augmentation.erases:
+            self._augment = CropFlipNormalise(
+                torch.from_numpy(images.images_NHWC).to(device),
+                mean_K=mean_K,
+                std_K=std_K,
+                pad=augmentation.pad if augmentation.crop == "padded" else 0,
+                flip=augmentation.flip,
+            )
+        else:
+            self._augment = PerExample(
+                images.images_NHWC, augmentation, mean_K=mean_K.to(device), std_K=std_K.to(device), seed=seed
+            )
 
     def __len__(self) -> int:
         """Steps in an epoch."""
@@ -123,9 +130,15 @@ class TrainingBatches:
     def epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """(images, labels) of each step of an epoch."""
         generator = epoch_generator(self._seed, epoch)
-        order_N = self._order.draw(generator).rows_N.to(self._labels_N.device)
-        for chosen_B in torch.split(order_N, self.batch_size):
-            images = self._augment(chosen_B, generator, self._share)
+        drawn = self._order.draw(generator)
+        on_device_N = drawn.rows_N.to(self._labels_N.device)
+        for chosen_B, rows_B, repeat_B in zip(
+            *(torch.split(part_N, self.batch_size) for part_N in (on_device_N, *drawn)), strict=True
+        ):
+            if isinstance(self._augment, CropFlipNormalise):
+                images = self._augment(chosen_B, generator, self._share)
+            else:
+                images = self._augment(self._share.of(rows_B).numpy(), self._share.of(repeat_B).numpy(), epoch)
             labels_B = self._labels_N[self._share.of(chosen_B)]
             yield images if self._channels_last else images.contiguous(), labels_B
 

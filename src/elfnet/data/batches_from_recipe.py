@@ -12,6 +12,7 @@ from elfnet.data.feature_rows import FeatureRows
 from elfnet.data.file_batches import FileEvaluationBatches, FileTrainingBatches
 from elfnet.data.image_files import EncodedImages
 from elfnet.data.image_reader import ImageReader
+from elfnet.data.images.policies import build_policy
 from elfnet.data.pack_images import packed
 from elfnet.data.preparation import Augmentation
 from elfnet.data.preparation_from_recipe import decoder_of, evaluation_of, workers_of
@@ -60,15 +61,13 @@ def training_batches(
 ) -> TrainingFeed:
     """Augmented batches of the training split, drawn by `data.sampler`; with a share, this process's part of each."""
     train: Examples = splits.train
-    flip = data.augment.endswith("flip") and splits.horizontal_flip
     if isinstance(train, LabelledImages):
         return TrainingBatches(
             train,
+            augmentation_of(data, splits),
             normalisation,
             batch_size=batch_size,
             seed=seed,
-            pad=0 if data.augment == "none" else data.pad,
-            flip=flip,
             device=device,
             channels_last=channels_last,
             sampler=data.sampler,
@@ -85,21 +84,11 @@ def training_batches(
             share=share,
         )
     assert isinstance(train, EncodedImages)
-    crops = {"resized-crop": "resized", "crop": "padded", "none": "none"}
-    augmentation = Augmentation(
-        evaluation=evaluation_of(data),
-        crop=crops[data.augment.removesuffix("-flip")],
-        flip=flip,
-        smallest_share=data.smallest_share,
-        pad=data.pad,
-        operations=data.randaugment,
-        magnitude=data.randaugment_magnitude,
-        jitter=data.colour_jitter,
-    )
     return FileTrainingBatches(
         train,
         image_reader(data, train),
-        augmentation,
+        evaluation_of(data),
+        augmentation_of(data, splits),
         normalisation,
         batch_size=batch_size,
         seed=seed,
@@ -109,6 +98,21 @@ def training_batches(
         channels_last=channels_last,
         sampler=data.sampler,
         share=share,
+    )
+
+
+def augmentation_of(data: DataRecipe, splits: Splits) -> Augmentation:
+    """How training images are changed; they are mirrored only where a mirror image keeps its label."""
+    crops = {"resized-crop": "resized", "crop": "padded", "none": "none"}
+    return Augmentation(
+        crop=crops[data.augment.removesuffix("-flip")],
+        flip=data.augment.endswith("flip") and splits.horizontal_flip,
+        smallest_share=data.smallest_share,
+        pad=data.pad,
+        policy=build_policy(data.policy, operations=data.randaugment_operations, magnitude=data.randaugment_magnitude),
+        jitter=data.colour_jitter,
+        cutout=data.cutout,
+        random_erasing=data.random_erasing,
     )
 
 

@@ -1,13 +1,17 @@
-"""From bytes to what the network sees, for a whole batch and on its device: colour jitter and normalising.
+"""From bytes to what the network sees, for a whole batch and on its device: colour jitter, normalising, erasing.
 
 Brightness, contrast and saturation are linear in the pixels, and so is normalising: all four are one 3 x 3 matrix and
 an offset for each image. Values are cut to 0..255 once, at the end, not after each of the three.
 """
 
-# Shapes: B batch, H height, W width, K = 3 colours, P pixels that are multiplied at once
+# Shapes: B batch, H height, W width, K = 3 colours, P pixels that are multiplied at once, R rectangles per image
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+from elfnet.data.images.erasing import Hole
 
 GREY_K = (0.299, 0.587, 0.114)  # luma of ITU-R BT.601
 IN_CACHE = 4  # images of 224 pixels as floats: 2.4 MB
@@ -59,3 +63,21 @@ def jitter_and_normalise(images_BHWK: Tensor, factors_B3: Tensor, *, mean_K: Ten
         )
         changed[part].view(-1, height, width * colours).clamp_(darkest, brightest)
     return changed.permute(0, 3, 1, 2)
+
+
+def holes_tensor(holes: Sequence[Sequence[Hole]]) -> Tensor:
+    """The rectangles of each image of a batch, int32 (B, R, 4); as many for every image."""
+    rectangles = len(holes[0]) if holes else 0
+    return torch.tensor(holes, dtype=torch.int32).view(len(holes), rectangles, 4)
+
+
+def erase(images_BKHW: Tensor, holes_BR4: Tensor) -> Tensor:
+    """Set the rectangles of each image to 0, in place: the mean, in normalised images."""
+    height, width = images_BKHW.shape[2:]
+    holes_BR4 = holes_BR4.to(images_BKHW.device, non_blocking=True)
+    top_BR1, left_BR1, bottom_BR1, right_BR1 = holes_BR4.unsqueeze(3).unbind(2)
+    y_H, x_W = (torch.arange(length, device=images_BKHW.device) for length in (height, width))
+    rows_BRH = (y_H >= top_BR1) & (y_H < bottom_BR1)
+    columns_BRW = (x_W >= left_BR1) & (x_W < right_BR1)
+    erased_BHW = (rows_BRH.unsqueeze(3) & columns_BRW.unsqueeze(2)).any(dim=1)
+    return images_BKHW.masked_fill_(erased_BHW.unsqueeze(1), 0.0)

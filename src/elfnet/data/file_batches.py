@@ -13,7 +13,7 @@ from torch import Tensor
 
 from elfnet.data.batch_reader import BatchReader, ReadBatch
 from elfnet.data.batches import Normalisation, epoch_generator
-from elfnet.data.colour import jitter_and_normalise, normalise_bytes
+from elfnet.data.colour import erase, jitter_and_normalise, normalise_bytes
 from elfnet.data.epoch_order import EpochOrder
 from elfnet.data.examples import Ints
 from elfnet.data.image_files import EncodedImages
@@ -34,6 +34,7 @@ class FileTrainingBatches:
         self,
         images: EncodedImages,
         reader: ImageReader,
+        evaluation: Evaluation,
         augmentation: Augmentation,
         normalisation: Normalisation,
         *,
@@ -53,7 +54,7 @@ class FileTrainingBatches:
         self._labels_N = torch.from_numpy(images.labels_N)
         self._seed, self._device, self._channels_last, self._transform = seed, device, channels_last, transform
         self._finish = _Finish(normalisation, device)
-        batch_reader = BatchReader(reader, augmentation.evaluation, augmentation, seed=seed)
+        batch_reader = BatchReader(reader, evaluation, augmentation, seed=seed)
         self._workers = WorkerProcesses(batch_reader, workers=workers, device=device, keep_workers=True)
 
     def __len__(self) -> int:
@@ -140,6 +141,8 @@ class _Finish:
     def __call__(self, batch: ReadBatch) -> Tensor:
         pixels = batch.pixels_BSSK.to(self._device, non_blocking=True)
         if batch.factors_B3 is None or not len(batch.rows_B):
-            return normalise_bytes(pixels, mean_K=self._mean_K, std_K=self._std_K)
-        factors_B3 = batch.factors_B3.to(self._device, non_blocking=True)
-        return jitter_and_normalise(pixels, factors_B3, mean_K=self._mean_K, std_K=self._std_K)
+            images = normalise_bytes(pixels, mean_K=self._mean_K, std_K=self._std_K)
+        else:
+            factors_B3 = batch.factors_B3.to(self._device, non_blocking=True)
+            images = jitter_and_normalise(pixels, factors_B3, mean_K=self._mean_K, std_K=self._std_K)
+        return images if batch.holes_BR4 is None else erase(images, batch.holes_BR4)

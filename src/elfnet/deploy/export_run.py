@@ -87,6 +87,18 @@ def export_run(
     """
     path = run.root / f"{run.root.resolve().name}.elfnet" if out is None else out
     require_place(path, as_directory=as_directory, overwrite=overwrite)
+    with run.lock():
+        return _export_locked(run, path, as_directory, precisions, measure_memory, network)
+
+
+def _export_locked(
+    run: RunDirectory,
+    path: Path,
+    as_directory: bool,
+    precisions: Sequence[str],
+    measure_memory: Callable[[Path], PeakMemory] | None,
+    network: StagedNetwork | None,
+) -> Exported:
     parts = open_parts(run, network=network)
     splits = load_splits(run.recipe().data)
     if splits.fingerprint != run.info()["data"]["fingerprint"]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from elfnet.criterion.labels import Labels
 from elfnet.methods.mixing import MixedBatch
-from elfnet.models.staged import StagedNetwork
+from elfnet.models.staged import StagedNetwork, reset_compiler
 from elfnet.models.two_branches import TwoBranchHead
 
 
@@ -40,9 +40,9 @@ class BilateralForward(nn.Module):
         self._compiled_images: int | None = None
         self._run = self._both
 
-    def compile_for(self, batch_size: int) -> None:
-        """Compile in place: one static graph for two full batches; smaller last ones run uncompiled."""
-        torch.compiler.reset()
+    def compile_for(self, batch_size: int, *, image_sizes: int = 1) -> None:
+        """Compile in place: one static graph per image size for two full batches; smaller last ones run uncompiled."""
+        reset_compiler(graphs=2 * image_sizes)
         self._compiled_images = 2 * batch_size
         self._run = torch.compile(self._both, dynamic=False)
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from elfnet.criterion.labels import Labels
 from elfnet.methods.mixing import MixedBatch, draw_partners, draw_share
-from elfnet.models.staged import StagedNetwork
+from elfnet.models.staged import StagedNetwork, reset_compiler
 
 
 class ManifoldMixup:
@@ -42,10 +42,9 @@ class ManifoldForward(nn.Module):
     def depths(self) -> int:
         return len(_parts(self.network))
 
-    def compile_for(self, batch_size: int) -> None:
-        """Compile in place: one static graph for each depth; a smaller last batch runs uncompiled."""
-        torch.compiler.reset()
-        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 2 * self.depths)
+    def compile_for(self, batch_size: int, *, image_sizes: int = 1) -> None:
+        """Compile in place: one static graph per depth and image size; a smaller last batch runs uncompiled."""
+        reset_compiler(graphs=2 * self.depths * image_sizes)
         self._compiled_batch = batch_size
         self._run = torch.compile(self._mixed, dynamic=False)
 

@@ -30,6 +30,12 @@ def _network_and_training(recipe: "Recipe") -> None:
             f"train.accumulate={recipe.train.accumulate} does not divide train.batch_size={recipe.train.batch_size}"
             "; use one that does"
         )
+    if recipe.train.nesterov and (recipe.train.optimizer != "sgd" or recipe.train.momentum == 0):
+        raise ValueError("train.nesterov=true is a form of SGD's momentum: set train.optimizer=sgd and train.momentum")
+    if recipe.train.schedule == "one-cycle" and recipe.train.warmup_epochs == 0:
+        raise ValueError(
+            "train.schedule=one-cycle rises for train.warmup_epochs=0: set it to about a third of train.schedule_epochs"
+        )
     if recipe.train.sync_batch_norm and recipe.exits.left == "drop":
         raise ValueError("train.sync_batch_norm=true needs every device to run every stage: set exits.left=mask")
 
@@ -56,6 +62,16 @@ def _losses(recipe: "Recipe") -> None:
         )
     if (criterion.exit_weights or criterion.distil) and not recipe.model.exits:
         raise ValueError("criterion.exit_weights and criterion.distil need exits: set model.exits=true")
+    if criterion.equilibrium and not recipe.model.exits:
+        raise ValueError(
+            "criterion.equilibrium=true balances the gradients of several exits, and model.exits=false has one; "
+            "set model.exits=true or criterion.equilibrium=false"
+        )
+    if criterion.equilibrium and recipe.train.backbone_lr_factor == 0:
+        raise ValueError(
+            "criterion.equilibrium=true scales gradients of the backbone, and train.backbone_lr_factor=0 freezes it; "
+            "set criterion.equilibrium=false, or another factor"
+        )
     if criterion.distil and recipe.exits.left == "drop":
         raise ValueError(
             "criterion.distil needs the last exit's answer for every example, and exits.left=drop does not compute it; "

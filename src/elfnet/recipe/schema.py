@@ -73,9 +73,23 @@ class DataRecipe(Section):
     colour_jitter: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.0, description="image files: largest change of brightness, contrast, saturation"
     )
-    randaugment: int = Field(default=0, ge=0, description="image files: operations of RandAugment; 0: none")
+    policy: Literal["none", "autoaugment", "randaugment", "trivialaugment"] = Field(
+        default="none",
+        description="operations on shape and colours after crop and flip: AutoAugment's policy of CIFAR-10, "
+        "RandAugment, or TrivialAugment (wide)",
+    )
+    randaugment_operations: PositiveInt = Field(default=2, description="policy=randaugment: operations per image")
     randaugment_magnitude: Annotated[int, Field(ge=0, le=30)] = Field(
-        default=9, description="strength of these operations"
+        default=9, description="policy=randaugment: strength of these operations"
+    )
+    cutout: int = Field(
+        default=0,
+        ge=0,
+        description="Cutout: side of the square that is erased in every training image, in pixels of the network's "
+        "input; 0: none",
+    )
+    random_erasing: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.0, description="probability that a random rectangle of a training image is erased; 0: none"
     )
     image_size: PositiveInt = Field(default=224, description="image files: side of the square they are brought to")
     resize: int = Field(
@@ -189,6 +203,11 @@ class CriterionRecipe(Section):
     exit_weights: tuple[PositiveFloat, ...] = Field(
         default=(), description="what the loss of each exit is multiplied by, first exit first; empty: 1"
     )
+    equilibrium: bool = Field(
+        default=False,
+        description="gradient equilibrium: scale the gradients that exits send into the backbone, so that all exits "
+        "together weigh as one; false: the plain sum",
+    )
     distil: NonNegativeFloat = Field(
         default=0.0, description="how much early exits follow the last exit's answer; 1: as much as the label"
     )
@@ -215,16 +234,43 @@ class TrainRecipe(Section):
     backbone_lr_factor: NonNegative = Field(
         default=1.0, description="the backbone learns at this times the rate of the heads; 0 freezes it"
     )
-    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.9, description="momentum of SGD (no Nesterov)")
-    weight_decay: NonNegative = Field(default=2e-4, description="weight decay, on every parameter")
-    warmup_epochs: NonNegative = Field(default=5.0, description="linear warm-up")
-    lr_steps: tuple[int, ...] = Field(default=(160, 180), description="epochs at which the rate drops")
-    lr_factor: PositiveFloat = Field(default=0.01, description="what the rate is multiplied by at each drop")
+    optimizer: Literal["sgd", "adamw"] = Field(default="sgd", description="SGD with momentum, or AdamW")
+    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.9, description="momentum of SGD; adamw: beta1")
+    nesterov: bool = Field(default=False, description="sgd: Nesterov's form of momentum")
+    beta2: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.999, description="adamw: beta2")
+    weight_decay: NonNegative = Field(default=2e-4, description="weight decay")
+    decay_norms_and_biases: bool = Field(
+        default=True, description="weight decay on normalisation weights and biases, too; false: on no vector"
+    )
+    schedule: Literal["steps", "cosine", "one-cycle"] = Field(
+        default="steps",
+        description="steps: the rate drops at train.lr_steps; cosine: it falls to zero along half a cosine; one-cycle: "
+        "it rises during the warm-up and falls to almost zero, along half a cosine each",
+    )
+    warmup_epochs: NonNegative = Field(
+        default=5.0, description="length of the warm-up: linear, or the rising part of one-cycle"
+    )
+    lr_steps: tuple[int, ...] = Field(default=(160, 180), description="schedule=steps: epochs at which the rate drops")
+    lr_factor: PositiveFloat = Field(
+        default=0.01, description="schedule=steps: what the rate is multiplied by at each drop"
+    )
+    ema_decay: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.0,
+        description="decay per step of an exponential moving average of the weights, which is then what is evaluated, "
+        "calibrated and exported; 0: none",
+    )
     drw_start: int = Field(default=0, ge=0, description="epoch from which class weights apply; 0: from the start")
     mix: Literal["none", "mixup", "manifold"] = Field(
         default="none", description="train on pairs of images mixed, or on features mixed at a random depth"
     )
     mix_alpha: PositiveFloat = Field(default=1.0, description="shares of a pair are drawn from Beta(alpha, alpha)")
+    resize_start: Annotated[float, Field(ge=0.25, le=1)] = Field(
+        default=1.0,
+        description="progressive resizing: side of training images at the start, as a share of the full one; 1: none",
+    )
+    resize_until: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=0.75, description="progressive resizing: share of the epochs after which images have their full side"
+    )
     seed: Seed = Field(default=0, description="initial weights, order and augmentation")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         default="auto", description="of the backbone; auto: bfloat16 where the machine computes it natively"

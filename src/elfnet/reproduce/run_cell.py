@@ -9,7 +9,6 @@ from elfnet.recipe.load import save_recipe, validate_recipe
 from elfnet.recipe.schema import ModelRecipe, Recipe
 from elfnet.reproduce.cell import Cell
 from elfnet.reproduce.directory import TableDirectory
-from elfnet.reproduce.lock import held
 from elfnet.reproduce.record import record_of
 from elfnet.reproduce.same_recipe import content_of, moved
 from elfnet.reproduce.shared_training import branch_epochs, keep_beginning, take_over_training
@@ -42,7 +41,7 @@ def run_cell(
         stop: asked after every epoch.
     """
     run = directory.run(cell)
-    with held(run.root.with_suffix(".lock")):
+    with run.lock():
         take_over_training(cell, recipe, directory, others)
         recipe = recipe_to_go_on_with(run, recipe)
         branches = branch_epochs(recipe, recipes)

@@ -16,12 +16,14 @@ from elfnet.methods.refit.start import freeze_what_stays
 from elfnet.models.frozen import freeze_backbone
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import DataRecipe, Recipe
+from elfnet.train.ema import WeightAverage
 from elfnet.train.epoch_statistics import head_classes
 from elfnet.train.from_recipe import exit_loss_of, rule_of, schedule_of
 from elfnet.train.machine import Machine
 from elfnet.train.observer import Observer
-from elfnet.train.optimiser import build_sgd, restore_momentum
+from elfnet.train.optimizer import build_optimizer, restore_optimizer
 from elfnet.train.processes import Processes
+from elfnet.train.resizing import ProgressiveResizing
 from elfnet.train.trainer import Trainer
 from elfnet.train.training_forward import forward_and_mixing
 
@@ -36,6 +38,11 @@ class Assembled(NamedTuple):
     optimiser: torch.optim.Optimizer
     batches: TrainingFeed
     calibration: EvaluationFeed
+    average: WeightAverage | None
+
+    def evaluated(self, network: StagedNetwork) -> StagedNetwork:
+        """What is evaluated of the network that is trained: the average of its weights, if there is one."""
+        return network if self.average is None else self.average.network
 
 
 def assemble(
@@ -59,19 +66,30 @@ def assemble(
     if recipe.train.backbone_lr_factor == 0:
         freeze_backbone(network)
     freeze_what_stays(recipe.refit.method, network)
-    optimiser = build_sgd(
+    train = recipe.train
+    optimiser = build_optimizer(
         network,
-        lr=recipe.train.lr,
-        momentum=recipe.train.momentum,
-        weight_decay=recipe.train.weight_decay,
-        backbone_lr_factor=recipe.train.backbone_lr_factor,
+        name=train.optimizer,
+        lr=train.lr,
+        momentum=train.momentum,
+        weight_decay=train.weight_decay,
+        nesterov=train.nesterov,
+        beta2=train.beta2,
+        decay_norms_and_biases=train.decay_norms_and_biases,
+        backbone_lr_factor=train.backbone_lr_factor,
     )
     if saved is not None:
-        restore_momentum(optimiser, network, saved.optimiser)
+        restore_optimizer(optimiser, network, saved.optimiser)
+    average = WeightAverage(network, train.ema_decay) if train.ema_decay else None
+    if average is not None and saved is not None:
+        average.network.load_state_dict(dict(saved.weights))
+        average.steps = saved.progress["ema_steps"]
+    resizing = ProgressiveResizing(train.resize_start, train.resize_until, train.epochs)
     data = _workers_divided(recipe.data, processes.on_this_node)
     batches, calibration = processes.one_first(lambda: _feeds(data, recipe, splits, normalisation, machine, processes))
     if machine.compile:
-        forward.compile_for(-(-batches.batch_size // (processes.world * recipe.train.accumulate)))
+        part = -(-batches.batch_size // (processes.world * train.accumulate))
+        forward.compile_for(part, image_sizes=resizing.sizes)
     trainer = Trainer(
         fabric=fabric,
         forward=forward,
@@ -92,9 +110,11 @@ def assemble(
         seed=recipe.train.seed,
         accumulate=recipe.train.accumulate,
         mixing=mixing,
+        average=average,
+        resizing=resizing,
         on_step=observer.step,
     )
-    return Assembled(trainer, optimiser, batches, calibration)
+    return Assembled(trainer, optimiser, batches, calibration, average)
 
 
 def _feeds(

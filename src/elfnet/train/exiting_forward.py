@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from elfnet.exits.training_rule import TrainingRule
-from elfnet.models.staged import StagedNetwork
+from elfnet.models.staged import StagedNetwork, reset_compiler, same_features
+from elfnet.train.gradient_equilibrium import GradientEquilibrium
 
 # Below this many examples a compiled stage is not used: torch.compile makes a graph of its own for a batch of one,
 # and small batches are rare.
@@ -30,27 +31,38 @@ class ExitingForward(nn.Module):
         network: stages and heads.
         rule: when examples leave; None: nobody leaves before the last exit (joint training, or a plain network).
         left: what happens to examples that left.
+        equilibrium: scale the gradients that exits send into the stages, so that together they weigh as one.
     """
 
     def __init__(
-        self, network: StagedNetwork, rule: TrainingRule | None, *, left: Literal["mask", "drop"] = "mask"
+        self,
+        network: StagedNetwork,
+        rule: TrainingRule | None,
+        *,
+        left: Literal["mask", "drop"] = "mask",
+        equilibrium: bool = False,
     ) -> None:
         super().__init__()
         self.network = network
         self.rule = rule
         self.left = left
+        self._fork = GradientEquilibrium(network.exits) if equilibrium else same_features
         self._compiled_batch: int | None = None
         self._run_full: Run = _full_batch
         self._run_part: Run = _part_of_batch
 
-    def compile_for(self, batch_size: int) -> None:
-        """Compile in place, with graphs that do not depend on what happened before, so that a resumed run uses the
-        same ones: in `mask` one static graph for full batches (a smaller last batch runs uncompiled), in `drop` two
-        graphs a stage and head, a static one for full batches and one for all smaller sizes.
+    def compile_for(self, batch_size: int, *, image_sizes: int = 1) -> None:
+        """Compile in place, with graphs that do not depend on what happened before.
+
+        A resumed run then uses the same graphs: in `mask` one static graph for full batches (a smaller last batch runs
+        uncompiled), in `drop` two graphs per stage and head, a static one for full batches and one for all smaller
+        ones. With progressive resizing there is one of each per image size.
+
+        Args:
+            batch_size: of a full batch of this process.
+            image_sizes: how many sizes of images there will be.
         """
-        # What this process compiled before counts against torch's limit of graphs; past it, it would not compile.
-        torch.compiler.reset()
-        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 4 * self.network.exits)
+        reset_compiler(graphs=4 * self.network.exits * image_sizes)
         self._compiled_batch = batch_size
         if self.left == "mask" or self.rule is None:
             self.network.compile(dynamic=False)
@@ -67,7 +79,8 @@ class ExitingForward(nn.Module):
         if self.rule is not None and self.left == "drop":
             return self._drop(images, target_B, self.rule)
         full = self._compiled_batch in (None, len(images))
-        logits_EBC: Tensor = self.network(images) if full else self.network.forward(images)
+        run = self.network if full else self.network.forward
+        logits_EBC: Tensor = run(images, self._fork)
         if self.rule is None:
             return logits_EBC, torch.ones_like(logits_EBC[..., 0], dtype=torch.bool)
         return logits_EBC, self.rule.visited(logits_EBC, target_B)
@@ -78,8 +91,8 @@ class ExitingForward(nn.Module):
         here: Tensor | None = None  # positions in the batch of the examples still here; None: all of them
         logits_E, visited_E = [], []
         for k, (stage, head) in enumerate(self.network.pairs()):
-            features = self._run(stage, features)
-            logits = self._run(head, features)
+            to_head, features = self._fork(k, self._run(stage, features))
+            logits = self._run(head, to_head)
             logits_E.append(logits if here is None else _spread(logits, here, batch))
             visited_E.append(_mark(here, batch, target_B.device))
             if k == last:

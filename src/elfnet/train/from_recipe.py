@@ -21,6 +21,7 @@ def schedule_of(recipe: Recipe) -> Schedule:
         lr_steps=train.lr_steps,
         lr_factor=train.lr_factor,
         drw_start=train.drw_start,
+        kind=train.schedule,
     )
 
 

@@ -58,6 +58,11 @@ def _describe(
         raise RequestError(
             "Manifold Mixup and BBN look into the recipe's own network; for a network given choose another recipe"
         )
+    if recipe.train.resize_start < 1:
+        raise RequestError(
+            f"train.resize_start={recipe.train.resize_start:g} shows images of several sizes, which the network given "
+            "may not take; set it to 1"
+        )
     signature = signature_of(network, image_shape)
     if recipe.model.head == "cosine":
         _require_cosines(network, image_shape)

@@ -9,6 +9,7 @@ Where several processes train together, each runs this with its share of every b
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -87,14 +88,44 @@ def train_recipe(
         # torchrun repeats the command it was given, which speaks of a run that did not exist then.
         resume, overwrite = run.exists(), False
     check_source(recipe, run, overwrite=overwrite, given=network)
-    if is_fitted(recipe):
-        return fit_run(recipe, run, resume=resume, overwrite=overwrite, observer=observer, launch=launch)
+    with ExitStack() as stack:
+        if launch.world == 1:
+            stack.enter_context(run.lock())
+        if is_fitted(recipe):
+            return fit_run(recipe, run, resume=resume, overwrite=overwrite, observer=observer, launch=launch)
+        return _train_locked(
+            recipe,
+            run,
+            resume=resume,
+            overwrite=overwrite,
+            observer=observer,
+            stop_after=stop_after,
+            launch=launch,
+            network=network,
+            stack=stack,
+        )
+
+
+def _train_locked(
+    recipe: Recipe,
+    run: RunDirectory,
+    *,
+    resume: bool,
+    overwrite: bool,
+    observer: Observer | None,
+    stop_after: Callable[[int], bool] | None,
+    launch: Launch,
+    network: StagedNetwork | None,
+    stack: ExitStack,
+) -> RunDirectory:
+    """Train with the run directory locked: by the caller if there is one process, else here by the first of them."""
     if launch.world == 1:
         check_directory(run, recipe, resume=resume, overwrite=overwrite)
     kept = run.info()["machine"] if run.exists() and not overwrite else None
     device, precision = device_and_precision(recipe.train, kept)
     processes = Processes(start(launch, device=device, precision=fabric_precision(precision)))
     if launch.world > 1:
+        processes.from_first(lambda: stack.enter_context(run.lock()))
         processes.from_first(lambda: check_directory(run, recipe, resume=resume, overwrite=overwrite))
     observer = observer if observer is not None and processes.first else Silent()
     try:
@@ -169,27 +200,26 @@ def _train(
         keep_start(run, signature, network)
     if goes_on:
         saved = processes.together(lambda: load_checkpoint(run.checkpoint("last"), network=signature))
-        network.load_state_dict(dict(saved.weights))
+        network.load_state_dict(dict(saved.trained_weights or saved.weights))
         state = RunState(epochs_done=saved.epochs_done, **saved.progress)
     observer.started(recipe, info, state.epochs_done)
     if state.epochs_done >= recipe.train.epochs:
         return
 
-    trainer, optimiser, batches, calibration = assemble(
-        recipe, splits, normalisation, network, machine, saved, observer, processes
-    )
+    assembled = assemble(recipe, splits, normalisation, network, machine, saved, observer, processes)
+    batches, evaluated = assembled.batches, assembled.evaluated(network)
     loggers = open_loggers(run, recipe, state.epochs_done) if processes.first else []
     epochs_kept = state.epochs_done
     try:
         while state.epochs_done < recipe.train.epochs:
             began = time.perf_counter()
-            record = trainer.run_epoch(state.epochs_done)
-            processes.average_statistics(network)
+            record = assembled.trainer.run_epoch(state.epochs_done)
+            processes.average_statistics(network, evaluated)
             score = None
             if (state.epochs_done + 1) % recipe.train.evaluate_every == 0 or _is_last(state, recipe):
                 labels_N = splits.calibration.labels_N
                 prediction_N = predictions(
-                    network, calibration, len(labels_N), precision=machine.precision, processes=processes
+                    evaluated, assembled.calibration, len(labels_N), precision=machine.precision, processes=processes
                 )
                 score = calibration_score(prediction_N, labels_N)
             seconds = time.perf_counter() - began
@@ -203,7 +233,7 @@ def _train(
             state.seconds += seconds
             state.distil_temperature = record.get("distil_temperature")
             if processes.first:
-                keep(run, signature, network, optimiser, state, score)
+                keep(run, signature, network, assembled.optimiser, state, score, assembled.average)
             epochs_kept = state.epochs_done
             observer.epoch(record)
             if processes.any(stop_after is not None and stop_after(state.epochs_done)):
@@ -224,6 +254,11 @@ def _data(recipe: Recipe) -> tuple[Splits, Normalisation]:
     for threshold in recipe.exits.search:
         parse_threshold(threshold, classes=len(splits.class_names))
     _refuse_one_class(splits.calibration.labels_N)
+    if recipe.train.resize_start < 1 and splits.train.example_shape[0] == 1:
+        raise RequestError(
+            f"train.resize_start={recipe.train.resize_start:g} resizes images, and {recipe.data.source} has rows of "
+            "features; set it to 1"
+        )
     loss_of(recipe, splits.class_counts_C.tolist())
     return splits, normalisation_of(recipe.data, splits)
 

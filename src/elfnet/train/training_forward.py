@@ -25,4 +25,5 @@ def forward_and_mixing(
         forward = ManifoldForward(network)
         return forward, ManifoldMixup(recipe.train.mix_alpha, forward.depths)
     mixing = Mixup(recipe.train.mix_alpha) if recipe.train.mix == "mixup" else unmixed
-    return ExitingForward(network, rule, left=recipe.exits.left), mixing
+    equilibrium = recipe.criterion.equilibrium
+    return ExitingForward(network, rule, left=recipe.exits.left, equilibrium=equilibrium), mixing
