@@ -127,13 +127,13 @@ def test_files_folders_and_lists_give_the_same(
     assert "no image was named on standard input" in error
 
 
+@pytest.mark.usefixtures("bundle")
 def test_a_bundle_answers_with_adjusted_logits(elfnet: Call, finished: Path, photos: Path, tmp_path: Path) -> None:
     run, adjusted = tmp_path / "run", tmp_path / "adjusted.elfnet"
     shutil.copytree(finished, run)
     assert elfnet("calibrate", run, "--logit-adjustment", "on")[0] == 0
     family = Family.open(run / "policy.json")
     assert family.adjustment is not None
-
     leaving_at_once = replace(family.points[0].policy, thresholds=(0.0,) * 3)
     family = replace(family, points=(replace(family.points[0], policy=leaving_at_once),))
     family.save(run / "policy.json")
