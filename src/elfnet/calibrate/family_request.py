@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from elfnet.calibrate.adjustment_choice import AdjustmentChoice, choose_adjustment
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.recipe.schema import Recipe
-from elfnet.recipe.stages import loss_scale
+from elfnet.recipe.stages import final_recipe, loss_scale
 
 DEFAULT_EPSILONS = (0.01, 0.02, 0.05)
 
@@ -84,4 +84,5 @@ def request_of(recipe: Recipe) -> FamilyRequest:
 
 def adjust_of(recipe: Recipe, adjust: str | None = None) -> Adjust:
     """How the recipe lets logits be adjusted; `adjust` replaces its choice of whether."""
-    return Adjust(adjust=adjust or recipe.exits.logit_adjustment, taus=recipe.refit.taus, loss_scale=loss_scale(recipe))
+    scale = loss_scale(final_recipe(recipe))
+    return Adjust(adjust=adjust or recipe.exits.logit_adjustment, taus=recipe.refit.taus, loss_scale=scale)

@@ -22,6 +22,7 @@ from elfnet.evaluate.replay import derive_for, replay
 from elfnet.evaluate.run_table import evaluate_run
 from elfnet.exits.policy import Reading
 from elfnet.models.staged import StagedNetwork
+from elfnet.recipe.stages import total_epochs
 
 MOST_CLASSES_IN_CONFUSION = 100
 """A matrix for each of dozens of points: with 10,000 classes they would be gigabytes of text."""
@@ -56,7 +57,7 @@ def calibrate_run(
 
 def _require_finished(run: RunDirectory) -> None:
     """Calibrating leads to a look at the test split, which is for the last epoch only."""
-    done, epochs = load_checkpoint(run.checkpoint("last")).epochs_done, run.recipe().train.epochs
+    done, epochs = load_checkpoint(run.checkpoint("last")).epochs_done, total_epochs(run.recipe())
     if done < epochs:
         raise RequestError(
             f"the run in {run.root} has {done} of {epochs} epochs; "

@@ -117,16 +117,39 @@ def _refits(recipe: "Recipe") -> None:
             f"model.head={model.head} and refit.method={method}: LWS, and only LWS, has scaled classifiers; set "
             "refit.method=lws and model.head=scaled, or neither"
         )
+    _second_stage(recipe)
     if method == "none":
         return
+    # A second stage of the same run follows a training that may start from weights and slow down its backbone.
+    from_run = method != "balanced" or bool(recipe.refit.run)
+    of_any_head = method in ("balanced", "crt")
     for holds, reason in (
-        (not model.weights, "starts with the weights of a run: leave model.weights out"),
-        (model.branches == 1, "changes one classifier an exit, and BBN has two: set model.branches=1"),
-        (recipe.train.backbone_lr_factor == 1, "leaves the backbone as it is: leave train.backbone_lr_factor out"),
-        (method == "crt" or model.head != "cosine", _NOT_FOR_COSINES.get(method, _NO_REGRESSION)),
+        (not (from_run and model.weights), "starts with the weights of a run: leave model.weights out"),
+        (model.branches == 1, "changes one classifier per exit, and BBN has two: set model.branches=1"),
+        (
+            not from_run or recipe.train.backbone_lr_factor == 1,
+            "leaves the backbone as it is: leave train.backbone_lr_factor out",
+        ),
+        (of_any_head or model.head != "cosine", _NOT_FOR_COSINES.get(method, _NO_REGRESSION)),
     ):
         if not holds:
             raise ValueError(f"refit.method={method} {reason}")
+
+
+def _second_stage(recipe: "Recipe") -> None:
+    refit = recipe.refit
+    if refit.method == "balanced":
+        return
+    why = "there is no second stage" if refit.method == "none" else "which refits the classifiers already"
+    for holds, setting, way_out in (
+        (refit.epochs == 0, f"refit.epochs={refit.epochs}", "leave refit.epochs out"),
+        (refit.head == "auto", f"refit.head={refit.head}", "leave refit.head out"),
+    ):
+        if not holds:
+            raise ValueError(
+                f"{setting} is for refit.method=balanced, and refit.method={refit.method}, {why}; {way_out}, or set "
+                "refit.method=balanced"
+            )
 
 
 _NOT_FOR_COSINES = {

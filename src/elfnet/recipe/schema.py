@@ -286,10 +286,11 @@ class TrainRecipe(Section):
 
 
 class RefitRecipe(Section):
-    """Classifiers fitted anew on the features of a finished run."""
+    """Classifiers fitted anew on features that stay as they are."""
 
     method: Literal[
         "none",
+        "balanced",
         "crt",
         "lws",
         "tau-norm",
@@ -303,6 +304,19 @@ class RefitRecipe(Section):
         "cluster-under-sampling",
     ] = Field(default="none", description="what is done to them: see the methods page of the documentation")
     run: str = Field(default="", description="the finished run; --from on the command line")
+    epochs: int = Field(
+        default=0,
+        ge=0,
+        description="balanced: length of the second stage. Without refit.run it follows the training of the same run; "
+        "with refit.run it is a run of its own, and 0 means 10",
+    )
+    head: Literal["auto", "linear", "cosine"] = Field(
+        default="auto", description="balanced: kind of the new classifiers of all exits; auto: as model.head"
+    )
+    lr: PositiveFloat = Field(
+        default=0.1, description="balanced: learning rate at the start of the second stage; it falls to zero"
+    )
+    weight_decay: NonNegative = Field(default=5e-4, description="balanced: weight decay of the new classifiers")
     taus: tuple[NonNegative, ...] = Field(
         default=tuple(tau / 10 for tau in range(21)),
         min_length=1,

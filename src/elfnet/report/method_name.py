@@ -11,6 +11,7 @@ _LOSSES = {
 }
 _MIXINGS = {"mixup": "+Mixup", "manifold": "+ManifoldMixup"}
 _REFITS = {
+    "balanced": "balanced classifiers",
     "crt": "cRT",
     "lws": "LWS",
     "tau-norm": "tau-norm",

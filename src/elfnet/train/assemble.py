@@ -1,5 +1,6 @@
 """Putting a network where it is to run, and everything that trains it around it."""
 
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -54,7 +55,16 @@ def assemble(
     saved: Checkpoint | None,
     observer: Observer,
     processes: Processes,
+    *,
+    first_epoch: int = 0,
 ) -> Assembled:
+    """Assemble one stage of a run.
+
+    Args:
+        recipe: of the stage.
+        saved: the checkpoint that the stage goes on from; None where it starts.
+        first_epoch: of the run's epochs, the one that the stage starts at.
+    """
     fabric = processes.fabric
     network.to(fabric.device)
     if machine.channels_last:
@@ -104,7 +114,7 @@ def assemble(
             class_weights(recipe.criterion.reweight, counts, beta=recipe.criterion.effective_beta)
         ).float(),
         reweight=recipe.criterion.reweight,
-        schedule=schedule_of(recipe),
+        schedule=replace(schedule_of(recipe), first_epoch=first_epoch),
         batches=batches,
         is_head_C=head_classes(counts),
         seed=recipe.train.seed,

@@ -20,6 +20,7 @@ from elfnet.evaluate.accuracy import balanced_accuracy
 from elfnet.evaluate.run_network import answers_at_full_depth
 from elfnet.methods.refit.fit import FITTED, fit_classifiers
 from elfnet.methods.refit.source_run import open_source
+from elfnet.methods.refit.start import is_second_stage
 from elfnet.models.cost import count_cost
 from elfnet.models.from_recipe import network_of
 from elfnet.models.of_run import signature_of_run
@@ -47,8 +48,11 @@ def check_source(recipe: Recipe, run: RunDirectory, *, overwrite: bool, given: S
         return
     if given is not None:
         raise RequestError(
-            f"refit.method={recipe.refit.method} takes the network of the run it starts from; leave network= out"
+            f"refit.method={recipe.refit.method} needs to know the classifiers of the network; leave network= out, or "
+            "set refit.method=none"
         )
+    if is_second_stage(recipe) and recipe.refit.epochs:
+        return
     if overwrite or not run.checkpoint("last").is_file():
         open_source(recipe, out=run.root)
 

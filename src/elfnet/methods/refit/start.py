@@ -1,8 +1,10 @@
 """Refits that are trained: what they take over from the run, and what of the network learns."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from elfnet.data.splits import Splits
 from elfnet.methods.refit import crt, lws
@@ -12,6 +14,7 @@ from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import Recipe
 
 TRAINED: dict[str, tuple[Callable[[str], bool], str]] = {
+    "balanced": (crt.learns, "classifiers"),
     "crt": (crt.learns, "classifiers"),
     "lws": (lws.learns, "scales of the classifiers"),
 }
@@ -28,17 +31,30 @@ def start_from_run(recipe: Recipe, network: StagedNetwork, splits: Splits, *, ou
     Returns:
         What run.json keeps of it.
     """
-    if recipe.refit.method not in TRAINED:
+    if recipe.refit.method not in TRAINED or is_second_stage(recipe):
         return None
-    learns, what = TRAINED[recipe.refit.method]
     source = open_source(recipe, out=out)
     source.require_same_examples(recipe.data, splits)
-    own = network.state_dict()
-    network.load_state_dict(
-        {name: tensor if learns(name) else source.checkpoint.weights[name] for name, tensor in own.items()}
-    )
+    what = take_over(recipe.refit.method, network, source.checkpoint.weights)
     summary = f"started from {source.named} ({source.checkpoint.epochs_done} epochs); only the {what} learn"
     return {**source.record(recipe.refit.method), "summary": summary}
+
+
+def is_second_stage(recipe: Recipe) -> bool:
+    """Whether the refit follows the training of the same run, and starts from no other."""
+    return recipe.refit.method == "balanced" and not recipe.refit.run
+
+
+def take_over(method: str, network: StagedNetwork, weights: Mapping[str, Tensor]) -> str:
+    """Load all weights but those that the refit starts anew; these stay as the network was built.
+
+    Returns:
+        What starts anew, in words.
+    """
+    learns, what = TRAINED[method]
+    own = network.state_dict()
+    network.load_state_dict({name: tensor if learns(name) else weights[name] for name, tensor in own.items()})
+    return what
 
 
 def freeze_what_stays(method: str, network: StagedNetwork) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from elfnet.evaluate.derived import CHUNK_BYTES
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.exits.policy import probability_and_prediction
-from elfnet.recipe.stages import loss_scale
+from elfnet.recipe.stages import final_recipe, loss_scale
 from elfnet.report import number_text as say
 from elfnet.report.figures.style import BLUE, PAPER, in_house_style, new_figure
 from elfnet.report.head_and_tail import HALVES, head_classes
@@ -30,7 +30,7 @@ def confidence_in_true_class(record: RunRecord) -> FigureOrReason:
     name = "confidence-in-true-class"
     if record.table is None:
         return NoFigure(name, record.no_table)
-    scale = loss_scale(record.recipe)
+    scale = loss_scale(final_recipe(record.recipe))
     confidence_N = true_class_confidence(record.table, scale=scale)
     is_head_N = head_classes(record.class_counts_C)[record.table.labels_N]
     halves = {"head": confidence_N[is_head_N], "tail": confidence_N[~is_head_N]}
