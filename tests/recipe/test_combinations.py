@@ -13,7 +13,6 @@ from elfnet.recipe.load import load_recipe
     [
         ("balanced-softmax", {"criterion.reweight": "effective"}, "both correct for the class counts"),
         ("logit-adjusted", {"data.sampler": "class-balanced"}, "both correct for the class counts"),
-        ("logit-adjusted", {"model.head": "cosine"}, "cosines cannot follow"),
         ("ce", {"criterion.distil": 0.5}, "need exits"),
         ("ce", {"criterion.exit_weights": (1.0,)}, "need exits"),
         ("ce", {"criterion.equilibrium": True}, "set model.exits=true or criterion.equilibrium=false"),

@@ -115,13 +115,11 @@ def load_checkpoint(path: Path, *, network: str | None = None, device: str = "cp
     expected = (tensors_sha256(tensors), header_sha256(header))
     if (header["sha256"], header.get("header_sha256", expected[1])) != expected:
         raise WorkError(f"checkpoint {path} was altered (its hash does not match); {way_out}")
-    if network is not None and header["network"] != network:
-        raise WorkError(f"checkpoint {path} is for another network ({header['network']}, not {network})")
 
     def part(prefix: str) -> dict[str, Tensor]:
         return {k.removeprefix(prefix): v.to(device) for k, v in tensors.items() if k.startswith(prefix)}
 
-    return Checkpoint(
+    checkpoint = Checkpoint(
         network=header["network"],
         epochs_done=header["epochs_done"],
         weights=part("weights."),
@@ -129,3 +127,12 @@ def load_checkpoint(path: Path, *, network: str | None = None, device: str = "cp
         progress=header["progress"],
         trained_weights=part("trained_weights."),
     )
+    if network is not None:
+        require_network(checkpoint, network, path)
+    return checkpoint
+
+
+def require_network(checkpoint: Checkpoint, network: str, path: Path) -> None:
+    """Refuse weights that are for another network."""
+    if checkpoint.network != network:
+        raise WorkError(f"checkpoint {path} is for another network ({checkpoint.network}, not {network})")

@@ -33,7 +33,11 @@ def _policy_of_randaugment(operations: int) -> dict[str, Any]:
     return {"data.policy": "randaugment", "data.randaugment_operations": operations}
 
 
-RENAMED: dict[str, Renamed] = {"data.randaugment": Renamed("data.policy", _policy_of_randaugment)}
+RENAMED: dict[str, Renamed] = {
+    "criterion.ldam_scale": Renamed("criterion.cosine_scale"),
+    "data.randaugment": Renamed("data.policy", _policy_of_randaugment),
+    "refit.how": Renamed("refit.method"),
+}
 """By the old dotted name."""
 
 

@@ -176,6 +176,11 @@ class ExitsRecipe(Section):
     train_threshold: str = Field(default="0.9", description="t of eq. 1: a number, or a multiple of 1/C such as 2/C")
     train_confidence_scale: PositiveFloat = Field(default=1.0, description="logits are multiplied by this before eq. 1")
     infer_confidence_scale: PositiveFloat = Field(default=1.0, description="logits are multiplied by this before eq. 5")
+    logit_adjustment: Switch = Field(
+        default="off",
+        description="calibration: subtract tau log prior from the logits of each exit, tau fitted from refit.taus; "
+        "auto: if the balanced accuracy on the calibration split is better by two standard errors",
+    )
     left: Literal["mask", "drop"] = Field(
         default="mask",
         description="examples that left: mask their loss, or drop them and save their compute",
@@ -196,7 +201,9 @@ class CriterionRecipe(Section):
     focal_gamma: NonNegative = Field(default=0.5, description="focal: exponent; 0 is cross-entropy")
     ldam_max_margin: NonNegative = Field(default=0.5, description="ldam: margin of the rarest class")
     ldam_power: NonNegative = Field(default=0.25, description="ldam: margins fall as n^-power")
-    ldam_scale: PositiveFloat = Field(default=30.0, description="ldam: cosines are multiplied by this in the loss")
+    cosine_scale: PositiveFloat = Field(
+        default=30.0, description="model.head=cosine: every loss multiplies the cosines by this before its softmax"
+    )
     adjust_tau: NonNegative = Field(default=1.0, description="logit-adjusted: logits are raised by tau log prior")
     exit_weights: tuple[PositiveFloat, ...] = Field(
         default=(), description="what the loss of each exit is multiplied by, first exit first; empty: 1"
@@ -284,10 +291,11 @@ class TrainRecipe(Section):
 
 
 class RefitRecipe(Section):
-    """Classifiers fitted anew on the features of a finished run."""
+    """Classifiers fitted anew on features that stay as they are."""
 
-    how: Literal[
+    method: Literal[
         "none",
+        "balanced",
         "crt",
         "lws",
         "tau-norm",
@@ -301,10 +309,24 @@ class RefitRecipe(Section):
         "cluster-under-sampling",
     ] = Field(default="none", description="what is done to them: see the methods page of the documentation")
     run: str = Field(default="", description="the finished run; --from on the command line")
+    epochs: int = Field(
+        default=0,
+        ge=0,
+        description="balanced: length of the second stage. Without refit.run it follows the training of the same run; "
+        "with refit.run it is a run of its own, and 0 means 10",
+    )
+    head: Literal["auto", "linear", "cosine"] = Field(
+        default="auto", description="balanced: kind of the new classifiers of all exits; auto: as model.head"
+    )
+    lr: PositiveFloat = Field(
+        default=0.1, description="balanced: learning rate at the start of the second stage; it falls to zero"
+    )
+    weight_decay: NonNegative = Field(default=5e-4, description="balanced: weight decay of the new classifiers")
     taus: tuple[NonNegative, ...] = Field(
         default=tuple(tau / 10 for tau in range(21)),
         min_length=1,
-        description="tau-norm and logit-adjustment: candidates for tau, chosen among on the calibration split",
+        description="tau-norm, logit-adjustment, exits.logit_adjustment: candidates for tau, chosen among on the "
+        "calibration split",
     )
     neighbours: PositiveInt = Field(default=5, description="SMOTE and its kin: neighbours looked at")
 

@@ -11,6 +11,7 @@ _LOSSES = {
 }
 _MIXINGS = {"mixup": "+Mixup", "manifold": "+ManifoldMixup"}
 _REFITS = {
+    "balanced": "balanced classifiers",
     "crt": "cRT",
     "lws": "LWS",
     "tau-norm": "tau-norm",
@@ -42,7 +43,7 @@ def method_name(recipe: Recipe) -> str:
         # Deferred re-weighting, or weights from the start.
         name += "+DRW" if recipe.train.drw_start > 0 else f"+RW({recipe.criterion.reweight})"
     name += _MIXINGS.get(recipe.train.mix, "")
-    return name if recipe.refit.how == "none" else f"{_REFITS[recipe.refit.how]} on {name}"
+    return name if recipe.refit.method == "none" else f"{_REFITS[recipe.refit.method]} on {name}"
 
 
 def _exits(recipe: Recipe) -> str:

@@ -200,6 +200,7 @@ def _table(directory: RunDirectory, family: Family, results: StoredResults) -> E
         return None
     table = ExitTable.open(file)
     table.require_checkpoint(results.checkpoint_sha256)
+    table = replace(table, adjustment=family.adjustment)
     if family.cost_unit == MULTIPLY_ADDS:
         return table
     # The table counts multiply-adds; the points were fitted and measured in another unit.

@@ -2,6 +2,7 @@
 
 from elfnet.calibrate.family import MULTIPLY_ADDS
 from elfnet.data.groups import GROUP_NAMES
+from elfnet.recipe.stages import total_epochs
 from elfnet.report import number_text as say
 from elfnet.report.comparison import PointEffect, tail_effect
 from elfnet.report.run_record import RunRecord
@@ -37,7 +38,7 @@ def _network(record: RunRecord) -> str:
         if record.plain
         else f"{recipe.model.backbone} with {record.exits} exits"
     )
-    done, asked = len(record.epochs), recipe.train.epochs
+    done, asked = len(record.epochs), total_epochs(recipe)
     length = f"{asked} epochs" if done in (0, asked) else f"{done} of {asked} epochs"
     return f"{network}, trained with {record.method} for {length}."
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.recipe.schema import ModelRecipe, Recipe
+from elfnet.recipe.stages import total_epochs
 from elfnet.reproduce.cell import Cell, recipe_of, refuse_settings
 from elfnet.reproduce.directory import TableDirectory
 from elfnet.reproduce.paper_table import PaperTable
@@ -35,7 +36,7 @@ class Step:
     @property
     def epochs(self) -> int:
         """0 for what is fitted to the features of another run instead of trained."""
-        return 0 if is_fitted(self.recipe) else self.recipe.train.epochs
+        return 0 if is_fitted(self.recipe) else total_epochs(self.recipe)
 
     @property
     def epochs_left(self) -> int:
@@ -67,7 +68,7 @@ def make_plan(
 def _state(cell: Cell, recipe: Recipe, directory: TableDirectory, cells: Sequence[Cell]) -> tuple[str, int]:
     run = directory.run(cell)
     if directory.record_file(cell).is_file() and not _run_is_missed(cell, run, directory, cells):
-        return DONE, 0 if is_fitted(recipe) else recipe.train.epochs
+        return DONE, 0 if is_fitted(recipe) else total_epochs(recipe)
     return BEGUN if run.exists() else TO_DO, len(run.log())
 
 

@@ -1,5 +1,6 @@
 """Putting a network where it is to run, and everything that trains it around it."""
 
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -54,7 +55,16 @@ def assemble(
     saved: Checkpoint | None,
     observer: Observer,
     processes: Processes,
+    *,
+    first_epoch: int = 0,
 ) -> Assembled:
+    """Assemble one stage of a run.
+
+    Args:
+        recipe: of the stage.
+        saved: the checkpoint that the stage goes on from; None where it starts.
+        first_epoch: of the run's epochs, the one that the stage starts at.
+    """
     fabric = processes.fabric
     network.to(fabric.device)
     if machine.channels_last:
@@ -65,7 +75,7 @@ def assemble(
     forward, mixing = forward_and_mixing(recipe, network, rule_of(recipe, len(counts)))
     if recipe.train.backbone_lr_factor == 0:
         freeze_backbone(network)
-    freeze_what_stays(recipe.refit.how, network)
+    freeze_what_stays(recipe.refit.method, network)
     train = recipe.train
     optimiser = build_optimizer(
         network,
@@ -95,7 +105,7 @@ def assemble(
         forward=forward,
         optimiser=optimiser,
         loss=exit_loss_of(
-            recipe.criterion,
+            recipe,
             counts,
             network.exits,
             experts=network.experts,
@@ -105,7 +115,7 @@ def assemble(
             class_weights(recipe.criterion.reweight, counts, beta=recipe.criterion.effective_beta)
         ).float(),
         reweight=recipe.criterion.reweight,
-        schedule=schedule_of(recipe),
+        schedule=replace(schedule_of(recipe), first_epoch=first_epoch),
         batches=batches,
         is_head_C=head_classes(counts),
         seed=recipe.train.seed,

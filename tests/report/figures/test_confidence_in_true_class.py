@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 
 from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.recipe.load import load_recipe
 from elfnet.report.figures.confidence_in_true_class import (
     confidence_in_true_class,
     draw_confidence_in_true_class,
-    loss_scale,
     share_by_bin,
     true_class_confidence,
 )
@@ -43,11 +41,6 @@ def test_bins_hold_at_most_and_at_least() -> None:
 
 def test_halves_by_frequency_with_ties_by_label() -> None:
     assert head_classes(np.array([5, 9, 5, 1, 5])).tolist() == [True, True, True, False, False]
-
-
-def test_cosines_take_the_scale_of_the_loss() -> None:
-    assert loss_scale(load_recipe("cifar10-lt/elf-ldam-drw")) == 30
-    assert loss_scale(load_recipe("cifar10-lt/elf-ce-drw")) == 1
 
 
 def test_caption_counts_the_two_kinds(elf_run: RunDirectory) -> None:

@@ -1,5 +1,6 @@
 """The network, and how training went."""
 
+from elfnet.recipe.stages import total_epochs
 from elfnet.report import number_text as say
 from elfnet.report.epoch_log import reweighting_start
 from elfnet.report.figure_block import figure_blocks
@@ -28,7 +29,7 @@ def _settings(record: RunRecord) -> Markup:
         weighting = f"{weights}, from epoch {switch}"
     rows: list[tuple[str, str]] = [
         ("method", record.method),
-        ("epochs", f"{len(record.epochs)} of {recipe.train.epochs}"),
+        ("epochs", f"{len(record.epochs)} of {total_epochs(recipe)}"),
         ("batch size", f"{recipe.train.batch_size}"),
         ("learning rate", f"{recipe.train.lr:g}, momentum {recipe.train.momentum:g}"),
         ("weight decay", f"{recipe.train.weight_decay:g}"),
