@@ -84,9 +84,10 @@ def test_name_and_content_agree(name: str, recipe: Recipe) -> None:
     assert bool(deferred) is (recipe.train.drw_start > 0)
 
 
-def test_what_is_refitted_is_named_by_how(name: str, recipe: Recipe) -> None:
+def test_a_refit_of_a_finished_run_is_named_by_its_method(name: str, recipe: Recipe) -> None:
     method = name.partition("/")[2]
-    assert (recipe.refit.method == method) is (recipe.refit.method != "none")
+    starts_from_a_run = recipe.refit.method != "none" and not recipe.refit.epochs
+    assert (recipe.refit.method == method) is starts_from_a_run
 
 
 @pytest.mark.parametrize("epochs", [1, 40])
