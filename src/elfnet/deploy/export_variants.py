@@ -17,8 +17,8 @@ from elfnet.calibrate.family import Family
 from elfnet.calibrate.family_request import request_of
 from elfnet.calibrate.fit_family import fit_family
 from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.data.batches import Normalisation
-from elfnet.data.batches_from_recipe import evaluation_batches
+from elfnet.data.loading.build import evaluation_batches
+from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.splits import Splits
 from elfnet.deploy.backend import Backend
 from elfnet.deploy.backends import open_backend

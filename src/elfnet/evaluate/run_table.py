@@ -6,10 +6,10 @@ import torch
 from elfnet.checkpoint.format import tensors_sha256
 from elfnet.checkpoint.of_run import load_run_checkpoint
 from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.data.batches import Normalisation
-from elfnet.data.batches_from_recipe import evaluation_batches, normalisation_of, training_batches
 from elfnet.data.examples import Examples
 from elfnet.data.from_recipe import load_splits
+from elfnet.data.loading.build import evaluation_batches, normalisation_of, training_batches
+from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.splits import Splits
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.exit_table import SPLITS, ExitTable

@@ -80,6 +80,17 @@ def _losses(recipe: "Recipe") -> None:
 
 
 def _mixing(recipe: "Recipe") -> None:
+    train = recipe.train
+    if train.mix in ("cutmix", "cmo") and recipe.data.source == "features":
+        raise ValueError(
+            f"train.mix={train.mix} pastes a patch of an image, and data.source=features has feature rows; "
+            "set train.mix=mixup or train.mix=none"
+        )
+    if train.mix != "none" and 2 * train.mix_off_epochs >= train.epochs:
+        raise ValueError(
+            f"train.mix_off_epochs={train.mix_off_epochs} leaves none of train.epochs={train.epochs} for "
+            f"train.mix={train.mix}; lower it"
+        )
     if recipe.train.mix == "manifold" and recipe.model.exits:
         raise ValueError(
             "train.mix=manifold mixes features behind exits that saw them unmixed; set model.exits=false or "

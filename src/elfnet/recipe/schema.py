@@ -265,10 +265,18 @@ class TrainRecipe(Section):
         "calibrated and exported; 0: none",
     )
     drw_start: int = Field(default=0, ge=0, description="epoch from which class weights apply; 0: from the start")
-    mix: Literal["none", "mixup", "manifold"] = Field(
-        default="none", description="train on pairs of images mixed, or on features mixed at a random depth"
+    mix: Literal["none", "mixup", "manifold", "cutmix", "cmo"] = Field(
+        default="none",
+        description="train on pairs: means of two images (mixup), or of their features at a random depth (manifold); a "
+        "patch of another image of the batch pasted in (cutmix), or a patch of an image of a rare class (cmo)",
     )
     mix_alpha: PositiveFloat = Field(default=1.0, description="shares of a pair are drawn from Beta(alpha, alpha)")
+    mix_probability: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=1.0, description="probability that a batch is mixed"
+    )
+    mix_off_epochs: int = Field(
+        default=0, ge=0, description="number of first epochs, and also of last epochs, in which nothing is mixed"
+    )
     resize_start: Annotated[float, Field(ge=0.25, le=1)] = Field(
         default=1.0,
         description="progressive resizing: side of training images at the start, as a share of the full one; 1: none",

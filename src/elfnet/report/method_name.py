@@ -9,7 +9,7 @@ _LOSSES = {
     "balanced-softmax": "BalancedSoftmax",
     "logit-adjusted": "LogitAdjusted",
 }
-_MIXINGS = {"mixup": "+Mixup", "manifold": "+ManifoldMixup"}
+_MIXINGS = {"mixup": "+Mixup", "manifold": "+ManifoldMixup", "cutmix": "+CutMix", "cmo": "+CMO"}
 _REFITS = {
     "balanced": "balanced classifiers",
     "crt": "cRT",

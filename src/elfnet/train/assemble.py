@@ -8,11 +8,12 @@ import torch
 
 from elfnet.checkpoint.format import Checkpoint
 from elfnet.criterion.class_weights import class_weights
-from elfnet.data.batches import EvaluationFeed, Normalisation, TrainingFeed
-from elfnet.data.batches_from_recipe import evaluation_batches, training_batches
+from elfnet.data.loading.build import evaluation_batches, training_batches
+from elfnet.data.loading.feed import EvaluationFeed, PairedFeed, Pairing, TrainingFeed
+from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.preparation_from_recipe import workers_of
 from elfnet.data.splits import Splits
-from elfnet.data.two_samplers import PairedFeed
+from elfnet.methods.mixing import PairMixing
 from elfnet.methods.refit.start import freeze_what_stays
 from elfnet.models.frozen import freeze_backbone
 from elfnet.models.staged import StagedNetwork
@@ -72,7 +73,7 @@ def assemble(
     if recipe.train.sync_batch_norm and processes.world > 1:
         torch.nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
     counts = splits.class_counts_C.tolist()
-    forward, mixing = forward_and_mixing(recipe, network, rule_of(recipe, len(counts)))
+    forward, mixing = forward_and_mixing(recipe, network, rule_of(recipe, len(counts)), splits.train.labels_N)
     if recipe.train.backbone_lr_factor == 0:
         freeze_backbone(network)
     freeze_what_stays(recipe.refit.method, network)
@@ -96,7 +97,10 @@ def assemble(
         average.steps = saved.progress["ema_steps"]
     resizing = ProgressiveResizing(train.resize_start, train.resize_until, train.epochs)
     data = _workers_divided(recipe.data, processes.on_this_node)
-    batches, calibration = processes.one_first(lambda: _feeds(data, recipe, splits, normalisation, machine, processes))
+    pairing = mixing if isinstance(mixing, PairMixing) else None
+    batches, calibration = processes.one_first(
+        lambda: _feeds(data, recipe, splits, normalisation, machine, processes, pairing)
+    )
     if machine.compile:
         part = -(-batches.batch_size // (processes.world * train.accumulate))
         forward.compile_for(part, image_sizes=resizing.sizes)
@@ -135,6 +139,7 @@ def _feeds(
     normalisation: Normalisation,
     machine: Machine,
     processes: Processes,
+    pairing: Pairing | None,
 ) -> tuple[TrainingFeed, EvaluationFeed]:
     """This process's share of both splits; image files are packed here if they are not yet."""
     device, share = processes.fabric.device, processes.share
@@ -146,6 +151,7 @@ def _feeds(
         device=device,
         channels_last=machine.channels_last,
         share=share,
+        pairing=pairing,
     )
     batches = feed(data, seed=recipe.train.seed)
     if recipe.model.branches == 2:

@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from elfnet.data.batches import Normalisation
+from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.splits import Splits
 from elfnet.models.cost import NetworkCost
 from elfnet.recipe.schema import Recipe

@@ -11,9 +11,9 @@ import torch
 
 from elfnet.checkpoint.format import Checkpoint, save_checkpoint
 from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.data.batches import Normalisation
-from elfnet.data.batches_from_recipe import evaluation_batches, normalisation_of
 from elfnet.data.from_recipe import load_splits
+from elfnet.data.loading.build import evaluation_batches, normalisation_of
+from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.splits import Splits
 from elfnet.errors import RequestError
 from elfnet.evaluate.accuracy import balanced_accuracy

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from elfnet.checkpoint.format import Checkpoint, load_checkpoint, require_network
 from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.data.batches import EvaluationFeed, Normalisation
-from elfnet.data.batches_from_recipe import normalisation_of
 from elfnet.data.from_recipe import load_splits
+from elfnet.data.loading.build import normalisation_of
+from elfnet.data.loading.feed import EvaluationFeed
+from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.splits import Splits
 from elfnet.errors import RequestError, WorkError
 from elfnet.exits.threshold import parse_threshold
@@ -43,6 +44,7 @@ from elfnet.train.launch import (
     leave_when_done,
     lost_others,
     refuse_empty_shares,
+    refuse_mixed_features,
     refuse_uneven_batches,
     restarted,
     start,
@@ -87,6 +89,7 @@ def train_recipe(
     run = RunDirectory(Path(out))
     launch = (launch or Launch()).settled()
     refuse_uneven_batches(recipe.train.batch_size, recipe.train.accumulate, launch)
+    refuse_mixed_features(recipe.train.mix, launch)
     if restarted():
         # torchrun repeats the command it was given, which speaks of a run that did not exist then.
         resume, overwrite = run.exists(), False

@@ -4,6 +4,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 from elfnet.criterion.deferred import weights_in_force
 from elfnet.criterion.exit_loss import ExitLoss
 from elfnet.criterion.reduction import weighted_batch_mean
-from elfnet.data.batches import TrainingFeed
+from elfnet.data.loading.feed import TrainingFeed
 from elfnet.errors import WorkError
 from elfnet.methods.mixing import MixedBatch, Mixing, unmixed
 from elfnet.models.frozen import training_mode
@@ -107,10 +108,11 @@ class Trainer:
         )
         training_mode(self._network, self._forward)
         rate = 0.0
-        for step, (images, target_B) in enumerate(self._batches.epoch(epoch)):
+        for step, batch in enumerate(self._batches.epoch(epoch)):
             rate = self._schedule.learning_rate(epoch, step, steps)
-            images = self._resizing(images, epoch)
-            self._step(self._mixing(images, target_B, epoch), weights_C, rate, statistics)
+            mixed = self._mixing(batch, epoch)
+            mixed = replace(mixed, images=self._resizing(mixed.images, epoch))
+            self._step(mixed, weights_C, rate, statistics)
             if (step + 1) % STEPS_BETWEEN_LOOKS == 0 or step + 1 == steps:
                 self._refuse_loss_not_finite(epoch, statistics)
             self._on_step(step + 1, steps)

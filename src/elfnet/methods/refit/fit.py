@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from elfnet.data.batches import Normalisation
-from elfnet.data.batches_from_recipe import evaluation_batches
 from elfnet.data.examples import Examples
+from elfnet.data.loading.build import evaluation_batches
+from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.splits import Splits
 from elfnet.methods.refit.choose_tau import tau_remarks, taus_record
 from elfnet.methods.refit.classifiers import LabelledFeed

@@ -4,11 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from elfnet.data.batches import Normalisation, TrainingBatches, epoch_generator
-from elfnet.data.epoch_order import EpochOrder
-from elfnet.data.preparation import Augmentation
-from elfnet.data.share import Share
-from elfnet.data.source import LabelledImages
+from elfnet.data.loading.sampler import EpochOrder, Share, epoch_generator, step_rng
 
 COUNTS = (1600, 400, 100)
 LABELS_N = np.random.default_rng(0).permutation(np.repeat([0, 1, 3], COUNTS))  # class 2 has no example
@@ -51,24 +47,11 @@ def test_shares_make_up_the_batch(world: int, batch: int) -> None:
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
-@pytest.mark.parametrize("sampler", ["shuffle", "reversed"])
-def test_processes_see_the_batches_of_one_augmentation_included(sampler: str) -> None:
-    rng = np.random.default_rng(0)
-    images = LabelledImages(rng.integers(256, size=(21, 6, 6, 1), dtype=np.uint8), rng.integers(3, size=21))
-
-    def epoch(share: Share) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        feed = TrainingBatches(
-            images,
-            Augmentation(crop="padded", flip=True, pad=2),
-            Normalisation((0.5,), (0.2,)),
-            batch_size=8,
-            seed=4,
-            device=torch.device("cpu"),
-            sampler=sampler,
-            share=share,
-        )
-        return list(feed.epoch(3))
-
-    for whole, *parts in zip(epoch(Share()), *(epoch(Share(rank, 3)) for rank in range(3)), strict=True):
-        for of_all, of_each in zip(whole, zip(*parts, strict=True), strict=True):
-            assert torch.equal(of_all, torch.cat(of_each))
+def test_numbers_of_a_step_are_its_own() -> None:
+    """They differ from those of every other step, epoch, seed and stream, and of the epoch as a whole."""
+    keys = [(seed, epoch, step, stream) for seed in (0, 1) for epoch in (0, 1) for step in (0, 1) for stream in (0, 1)]
+    drawn = {key: step_rng(*key).integers(2**62) for key in keys}
+    assert len(set(drawn.values())) == len(keys)
+    assert drawn == {key: step_rng(*key).integers(2**62) for key in keys}
+    of_epoch = np.random.default_rng(np.random.SeedSequence([0, 0])).integers(2**62)
+    assert of_epoch not in drawn.values()

@@ -1,24 +1,69 @@
-"""From bytes to what the network sees, for a whole batch and on its device: colour jitter, normalising, erasing.
+"""From bytes to what the network sees, for a whole batch and on its device: normalising, colour jitter, erasing.
 
 Brightness, contrast and saturation are linear in the pixels, and so is normalising: all four are one 3 x 3 matrix and
 an offset for each image. Values are cut to 0..255 once, at the end, not after each of the three.
 """
 
-# Shapes: B batch, H height, W width, K = 3 colours, P pixels that are multiplied at once, R rectangles per image
+# Shapes: B batch, H height, W width, K channels (3 where colours are changed), V = 256 values,
+#     P pixels that are multiplied at once, R rectangles per image
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from elfnet.data.examples import Ints
 from elfnet.data.images.erasing import Hole
+from elfnet.data.source import LabelledImages
 
 GREY_K = (0.299, 0.587, 0.114)  # luma of ITU-R BT.601
 IN_CACHE = 4  # images of 224 pixels as floats: 2.4 MB
 
 
+@dataclass(frozen=True)
+class Normalisation:
+    """Mean and standard deviation of each channel of the training images, in [0, 1]."""
+
+    mean_K: tuple[float, ...]
+    std_K: tuple[float, ...]
+
+    @classmethod
+    def of(cls, images: LabelledImages) -> "Normalisation":
+        """Measured on the training split only, in integers, so that it is exact and needs no float copy."""
+        pixels = images.images_NHWC.reshape(-1, images.images_NHWC.shape[-1])
+        return cls.of_histogram(np.stack([np.bincount(channel, minlength=256) for channel in pixels.T]))
+
+    @classmethod
+    def of_histogram(cls, histogram_KV: Ints) -> "Normalisation":
+        """From how often each of the 256 values occurs in each channel."""
+        values = np.arange(256, dtype=np.float64) / 255
+        means, stds = [], []
+        for count_V in histogram_KV:
+            share = count_V / count_V.sum()
+            mean = float((share * values).sum())
+            means.append(mean)
+            # A constant channel has no spread; leave it as it is instead of dividing by zero.
+            stds.append(float(np.sqrt((share * (values - mean) ** 2).sum())) or 1.0)
+        return cls(tuple(means), tuple(stds))
+
+    def tensors(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Mean and deviation as float32 on a device, each of shape (K,)."""
+        return torch.tensor(self.mean_K, device=device), torch.tensor(self.std_K, device=device)
+
+
+def normalise(images_BHWK: Tensor, *, mean_K: Tensor, std_K: Tensor) -> Tensor:
+    """The evaluation transform: uint8 (B, H, W, K) to float32 (B, K, H, W) in channels_last memory."""
+    scaled = (images_BHWK.float() / 255 - mean_K.float()) / std_K.float()
+    return scaled.permute(0, 3, 1, 2)
+
+
 def normalise_bytes(images_BHWK: Tensor, *, mean_K: Tensor, std_K: Tensor) -> Tensor:
-    """uint8 (B, H, W, K) to normalised float32 (B, K, H, W) in channels_last memory."""
+    """The training transform: uint8 (B, H, W, K) to float32 (B, K, H, W) in channels_last memory.
+
+    It differs from `normalise` by rounding.
+    """
     # One factor and one offset for each byte of a row: rows are long, colours are only three.
     width = images_BHWK.shape[2]
     scale, shift = (1 / (255 * std_K)).repeat(width), (-mean_K / std_K).repeat(width)
@@ -27,7 +72,7 @@ def normalise_bytes(images_BHWK: Tensor, *, mean_K: Tensor, std_K: Tensor) -> Te
 
 
 def jitter_and_normalise(images_BHWK: Tensor, factors_B3: Tensor, *, mean_K: Tensor, std_K: Tensor) -> Tensor:
-    """The same, colours changed first.
+    """Change colours and normalise, as `normalise_bytes` does.
 
     Args:
         factors_B3: of brightness, of contrast about the image's mean grey, and of saturation, in this order; 1 changes

@@ -6,8 +6,8 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance
 
-from elfnet.data.colour import GREY_K, IN_CACHE, erase, holes_tensor, jitter_and_normalise, normalise_bytes
 from elfnet.data.images.erasing import Hole
+from elfnet.data.loading.normalise import GREY_K, IN_CACHE, erase, holes_tensor, jitter_and_normalise, normalise_bytes
 
 MEAN, STD = torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.5, 0.6, 0.7])
 ZERO, ONE = torch.zeros(3), torch.ones(3)

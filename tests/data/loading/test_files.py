@@ -14,12 +14,14 @@ import numpy as np
 import pytest
 import torch
 
-from elfnet.data.batches import Normalisation, epoch_generator
-from elfnet.data.file_batches import FileEvaluationBatches, FileTrainingBatches
 from elfnet.data.folder import folder
 from elfnet.data.image_files import ImageFiles
 from elfnet.data.image_reader import Decoder
 from elfnet.data.images.policies import RandAugment
+from elfnet.data.loading.feed import EvaluationFeed, SampledFeed
+from elfnet.data.loading.files import FileSource
+from elfnet.data.loading.normalise import Normalisation
+from elfnet.data.loading.sampler import epoch_generator
 from elfnet.data.preparation import Augmentation, Evaluation
 from elfnet.data.read_image import Limits
 from elfnet.data.source import SourceRequest
@@ -43,20 +45,39 @@ def files(image_folder: Write) -> ImageFiles:
     return train
 
 
-def training(files: ImageFiles, augmentation: Augmentation = FULL, **changes: Any) -> FileTrainingBatches:
-    settings: dict[str, Any] = {"batch_size": 4, "seed": 0, "device": CPU, "workers": 0}
-    return FileTrainingBatches(files, Decoder(files, Limits()), WHOLE, augmentation, UNIT, **(settings | changes))
+def training(
+    files: ImageFiles,
+    augmentation: Augmentation = FULL,
+    *,
+    normalisation: Normalisation = UNIT,
+    workers: int = 0,
+    unreadable: str = "stop",
+    seed: int = 0,
+    **changes: Any,
+) -> SampledFeed:
+    source = FileSource(
+        Decoder(files, Limits()),
+        WHOLE,
+        normalisation,
+        device=CPU,
+        workers=workers,
+        augmentation=augmentation,
+        seed=seed,
+        unreadable=unreadable,
+    )
+    settings: dict[str, Any] = {"batch_size": 4, "device": CPU} | changes
+    return SampledFeed(source, files.labels_N, seed=seed, **settings)
 
 
-def evaluation(files: ImageFiles, **changes: Any) -> FileEvaluationBatches:
-    settings: dict[str, Any] = {"batch_size": 5, "device": CPU, "workers": 0}
-    return FileEvaluationBatches(files, Decoder(files, Limits()), WHOLE, UNIT, **(settings | changes))
+def evaluation(files: ImageFiles, **changes: Any) -> EvaluationFeed:
+    settings: dict[str, Any] = {"device": CPU, "workers": 0} | changes
+    return EvaluationFeed(FileSource(Decoder(files, Limits()), WHOLE, UNIT, **settings), len(files), batch_size=5)
 
 
-def by_example(batches: FileTrainingBatches, files: ImageFiles, epoch: int) -> dict[int, bytes]:
+def by_example(batches: SampledFeed, files: ImageFiles, epoch: int) -> dict[int, bytes]:
     """Pixels of each example, recognised by the order that the labels came in."""
     order = torch.randperm(len(files), generator=_generator(epoch)).tolist()
-    images = torch.cat([images for images, _ in batches.epoch(epoch)])
+    images = torch.cat([batch.images for batch in batches.epoch(epoch)])
     return {row: image.numpy().tobytes() for row, image in zip(order, images, strict=True)}
 
 
@@ -67,9 +88,10 @@ def _generator(epoch: int) -> torch.Generator:
 def test_every_example_once_with_its_own_label(files: ImageFiles) -> None:
     batches = training(files, PLAIN)
     parts = list(batches.epoch(0))
-    assert [len(labels) for _, labels in parts] == [4, 4, 4, 1]
+    assert [len(part.labels_b) for part in parts] == [4, 4, 4, 1]
+    assert [part.step for part in parts] == [0, 1, 2, 3]
     assert len(batches) == 4
-    images, labels = torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+    images, labels = torch.cat([part.images for part in parts]), torch.cat([part.labels_b for part in parts])
     assert images.shape == (13, 3, 8, 8)
     corner = images[:, :, 7, 7].round().int()
     assert torch.equal(corner[:, 0], 40 * labels.int() + 10)
@@ -90,7 +112,7 @@ def test_workers_and_batch_size_change_nothing_and_epochs_do(files: ImageFiles) 
     finally:
         with_workers.close()
     assert by_example(training(files, batch_size=13), files, 3) == reference
-    other_seed = torch.cat([images for images, _ in training(files, seed=1).epoch(3)])
+    other_seed = torch.cat([batch.images for batch in training(files, seed=1).epoch(3)])
     assert not set(reference.values()) & {image.numpy().tobytes() for image in other_seed}
 
 
@@ -103,26 +125,13 @@ def test_reading_draws_nothing_from_the_global_generator(files: ImageFiles) -> N
 
 def test_normalised_and_laid_out_as_asked_for(files: ImageFiles) -> None:
     normalisation = Normalisation((0.1, 0.2, 0.3), (0.5, 0.6, 0.7))
-    plain = torch.cat([images for images, _ in training(files, PLAIN).epoch(0)])
-    batches = FileTrainingBatches(
-        files, Decoder(files, Limits()), WHOLE, PLAIN, normalisation, batch_size=4, seed=0, device=CPU, workers=0
-    )
-    found = [images for images, _ in batches.epoch(0)]
+    plain = torch.cat([batch.images for batch in training(files, PLAIN).epoch(0)])
+    found = [batch.images for batch in training(files, PLAIN, normalisation=normalisation).epoch(0)]
     assert all(images.is_contiguous(memory_format=torch.channels_last) for images in found)
     mean, std = (torch.tensor(one).view(1, 3, 1, 1) for one in ((0.1, 0.2, 0.3), (0.5, 0.6, 0.7)))
     assert torch.allclose(torch.cat(found), (plain / 255 - mean) / std, atol=1e-5)
     rows = training(files, PLAIN, channels_last=False)
-    assert all(images.is_contiguous() for images, _ in rows.epoch(0))
-
-
-def test_a_transform_of_whole_batches_can_be_added(files: ImageFiles) -> None:
-    def swap(images: torch.Tensor, labels_B: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return images.flip(0), labels_B + 10
-
-    plain, changed = list(training(files, PLAIN).epoch(0)), list(training(files, PLAIN, transform=swap).epoch(0))
-    for (images, labels_B), (new_images, new_labels_B) in zip(plain, changed, strict=True):
-        assert torch.equal(new_images, images.flip(0))
-        assert torch.equal(new_labels_B, labels_B + 10)
+    assert all(batch.images.is_contiguous() for batch in rows.epoch(0))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -158,10 +167,11 @@ def test_skip_counts_logs_once_and_goes_on(files: ImageFiles, caplog: pytest.Log
     with caplog.at_level(logging.WARNING, logger="elfnet.data"):
         for epoch in range(2):
             parts = list(batches.epoch(epoch))
-            assert sum(len(labels_B) for _, labels_B in parts) == 11
-            for images, labels_B in parts:
-                assert torch.equal(images[:, 0, 7, 7].round().long(), 40 * labels_B + 10)
-    assert batches.unreadable.count == 2
+            assert sum(len(part.labels_b) for part in parts) == 11
+            for part in parts:
+                assert torch.equal(part.images[:, 0, 7, 7].round().long(), 40 * part.labels_b + 10)
+                assert torch.equal(part.labels_b, torch.from_numpy(files.labels_N)[part.rows_b])
+    assert batches.skipped() == 2
     assert sorted(Path(files.name(row)).name in record.message for row in (2, 7) for record in caplog.records) == [
         False,
         False,
@@ -188,9 +198,11 @@ def test_a_file_beyond_the_limit_is_refused(files: ImageFiles) -> None:
 
 def test_a_killed_worker_is_reported_in_one_line(files: ImageFiles) -> None:
     batches = training(files, workers=1, batch_size=1)
+    source = batches._source
+    assert isinstance(source, FileSource)
     running = batches.epoch(0)
     next(running)
-    for worker in batches._workers._running._workers:
+    for worker in source._workers._running._workers:
         os.kill(worker.pid, signal.SIGKILL)
     with pytest.raises(WorkError, match=r"ended unexpectedly .*lower data\.workers") as caught:
         list(running)

@@ -1,22 +1,24 @@
-"""Batches of any kind of examples, as the data section of a recipe asks for them."""
+"""Feeds of any kind of examples, as the data section of a recipe asks for them."""
 
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from elfnet.data.batches import EvaluationBatches, EvaluationFeed, Normalisation, TrainingBatches, TrainingFeed
 from elfnet.data.examples import Examples
-from elfnet.data.feature_batches import FeatureEvaluationBatches, FeatureTrainingBatches, measured_normalisation
 from elfnet.data.feature_rows import FeatureRows
-from elfnet.data.file_batches import FileEvaluationBatches, FileTrainingBatches
 from elfnet.data.image_files import EncodedImages
 from elfnet.data.image_reader import ImageReader
 from elfnet.data.images.policies import build_policy
+from elfnet.data.loading.features import FeatureSource, measured_normalisation
+from elfnet.data.loading.feed import BatchSource, EvaluationFeed, Pairing, SampledFeed, TrainingFeed
+from elfnet.data.loading.files import FileSource
+from elfnet.data.loading.memory import AugmentedSource, CropFlipSource, PlainSource
+from elfnet.data.loading.normalise import Normalisation
+from elfnet.data.loading.sampler import WHOLE, Share
 from elfnet.data.pack_images import packed
 from elfnet.data.preparation import Augmentation
 from elfnet.data.preparation_from_recipe import decoder_of, evaluation_of, workers_of
-from elfnet.data.share import WHOLE, Share
 from elfnet.data.source import LabelledImages
 from elfnet.data.splits import Splits
 from elfnet.errors import RequestError
@@ -58,46 +60,48 @@ def training_batches(
     device: torch.device,
     channels_last: bool = True,
     share: Share = WHOLE,
+    pairing: Pairing | None = None,
 ) -> TrainingFeed:
-    """Augmented batches of the training split, drawn by `data.sampler`; with a share, this process's part of each."""
+    """Augmented batches of the training split, drawn by `data.sampler`.
+
+    Args:
+        share: this process's part of each batch.
+        pairing: what examples are mixed with; None: with nothing.
+    """
     train: Examples = splits.train
-    if isinstance(train, LabelledImages):
-        return TrainingBatches(
-            train,
-            augmentation_of(data, splits),
-            normalisation,
-            batch_size=batch_size,
-            seed=seed,
-            device=device,
-            channels_last=channels_last,
-            sampler=data.sampler,
-            share=share,
-        )
+    augmentation = augmentation_of(data, splits)
+    source: BatchSource
     if isinstance(train, FeatureRows):
-        return FeatureTrainingBatches(
-            train,
+        source = FeatureSource(train, normalisation, device=device)
+    elif isinstance(train, LabelledImages):
+        # The quick source draws its numbers by batch, so it cannot show an example that another process holds.
+        if augmentation.policy is None and not augmentation.erases and pairing is None:
+            pad = augmentation.pad if augmentation.crop == "padded" else 0
+            source = CropFlipSource(train.images_NHWC, normalisation, pad=pad, flip=augmentation.flip, device=device)
+        else:
+            source = AugmentedSource(train.images_NHWC, augmentation, normalisation, seed=seed, device=device)
+    else:
+        assert isinstance(train, EncodedImages)
+        source = FileSource(
+            image_reader(data, train),
+            evaluation_of(data),
             normalisation,
-            batch_size=batch_size,
-            seed=seed,
             device=device,
-            sampler=data.sampler,
-            share=share,
+            workers=workers_of(data),
+            augmentation=augmentation,
+            seed=seed,
+            unreadable=data.unreadable,
         )
-    assert isinstance(train, EncodedImages)
-    return FileTrainingBatches(
-        train,
-        image_reader(data, train),
-        evaluation_of(data),
-        augmentation_of(data, splits),
-        normalisation,
+    return SampledFeed(
+        source,
+        train.labels_N,
         batch_size=batch_size,
         seed=seed,
         device=device,
-        workers=workers_of(data),
-        unreadable=data.unreadable,
         channels_last=channels_last,
         sampler=data.sampler,
         share=share,
+        pairing=pairing,
     )
 
 
@@ -133,22 +137,22 @@ def evaluation_batches(
     if batch_size is None:
         height, width, _ = examples.example_shape
         batch_size = max(32, min(256, 256 * 64 * 64 // (height * width)))
+    source: BatchSource
     if isinstance(examples, LabelledImages):
-        return EvaluationBatches(examples, normalisation, batch_size=batch_size, device=device, share=share)
-    if isinstance(examples, FeatureRows):
-        return FeatureEvaluationBatches(examples, normalisation, batch_size=batch_size, device=device, share=share)
-    assert isinstance(examples, EncodedImages)
-    return FileEvaluationBatches(
-        examples,
-        image_reader(data, examples),
-        evaluation_of(data),
-        normalisation,
-        batch_size=batch_size,
-        device=device,
-        workers=workers_of(data),
-        unreadable=data.unreadable,
-        share=share,
-    )
+        source = PlainSource(examples.images_NHWC, normalisation, device=device)
+    elif isinstance(examples, FeatureRows):
+        source = FeatureSource(examples, normalisation, device=device)
+    else:
+        assert isinstance(examples, EncodedImages)
+        source = FileSource(
+            image_reader(data, examples),
+            evaluation_of(data),
+            normalisation,
+            device=device,
+            workers=workers_of(data),
+            unreadable=data.unreadable,
+        )
+    return EvaluationFeed(source, len(examples), batch_size=batch_size, share=share)
 
 
 def image_reader(data: DataRecipe, images: EncodedImages) -> ImageReader:

@@ -1,43 +1,130 @@
-"""Reading batches ahead in worker processes that stay from epoch to epoch (torch's DataLoader does the work).
+"""Reading image files ahead in worker processes that stay from epoch to epoch (torch's DataLoader does the work).
 
 Workers are not forked from this process: by the time they start it has threads (torch's own, OpenMP's, compilers'),
 and a fork of a process with threads may find their locks taken for ever. They are forked from a server instead, a
 process that has imported what they need and done nothing else.
 """
 
+# Shapes: B images of a request, S side, K colours, R rectangles per image
+
 import multiprocessing
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing import forkserver
 from multiprocessing.context import BaseContext
 from pickle import PicklingError
 from types import ModuleType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from elfnet.data.batch_reader import Request
 from elfnet.data.examples import Ints
+from elfnet.data.image_reader import ImageReader
+from elfnet.data.images.erasing import Hole
+from elfnet.data.images.example_rng import ExampleRng
+from elfnet.data.loading.normalise import holes_tensor
+from elfnet.data.preparation import Augmentation, Evaluation
+from elfnet.data.resize import Pixels
+from elfnet.data.unreadable import UnreadableImageError
 from elfnet.errors import WorkError
 
 R = TypeVar("R")
 SECONDS_TO_END = 10.0
-PRELOADED = ["elfnet.data.file_batches", "elfnet.data.pack_images", "torch.utils.data._utils.worker"]
+PRELOADED = ["elfnet.data.loading.files", "elfnet.data.pack_images", "torch.utils.data._utils.worker"]
 """What the server imports, so that no worker has to."""
 
+WorkerRequest = tuple[int, Ints, Ints]
+"""(epoch, rows, how often each was read in it before): what a worker is asked for."""
 
-class Requests(Sampler[Request]):
+
+class ReadBatch(NamedTuple):
+    """What a worker returns; failures travel as values, since torch would wrap an exception in its traceback.
+
+    Attributes:
+        place_B: places in the request of the images that could be read.
+        factors_B3: of brightness, contrast and saturation, which are changed on the device; None leaves them.
+        holes_BR4: rectangles that are erased on the device, after normalising; None: no image has any.
+    """
+
+    pixels_BSSK: Tensor
+    place_B: Tensor
+    factors_B3: Tensor | None
+    holes_BR4: Tensor | None
+    failures: tuple[tuple[str, str], ...]
+
+
+class BatchReader(Dataset[ReadBatch]):
+    """Reads and augments the images of one request: what runs in a worker.
+
+    The random numbers of an image are a function of (seed, epoch, row, repeat): see `images.example_rng`.
+
+    Args:
+        augmentation: None reads for evaluation.
+    """
+
+    def __init__(
+        self,
+        reader: ImageReader,
+        evaluation: Evaluation,
+        augmentation: Augmentation | None = None,
+        *,
+        seed: int = 0,
+    ) -> None:
+        self._reader, self._evaluation, self._augmentation = reader, evaluation, augmentation
+        self._seed = seed
+
+    def __getitem__(self, request: WorkerRequest) -> ReadBatch:
+        epoch, rows_B, repeat_B = request
+        side = self._evaluation.image_size
+        pixels = np.empty((len(rows_B), side, side, 3), dtype=np.uint8)
+        numbers = ExampleRng(self._seed, epoch)
+        jitters = self._augmentation if self._augmentation is not None and self._augmentation.jitter else None
+        erases = self._augmentation if self._augmentation is not None and self._augmentation.erases else None
+        kept: list[int] = []
+        factors: list[tuple[float, float, float]] = []
+        holes: list[list[Hole]] = []
+        failures: list[tuple[str, str]] = []
+        for place, (row, repeat) in enumerate(zip(rows_B.tolist(), repeat_B.tolist(), strict=True)):
+            rng = numbers.of(row, repeat)
+            try:
+                pixels[len(kept)] = self._prepared(row, rng)
+            except UnreadableImageError as error:
+                failures.append((self._reader.name(row), str(error)))
+                continue
+            if jitters is not None:
+                factors.append(jitters.colour_factors(rng))
+            if erases is not None:
+                holes.append(erases.holes(side, side, rng))
+            kept.append(place)
+        return ReadBatch(
+            torch.from_numpy(pixels[: len(kept)]),
+            torch.tensor(kept, dtype=torch.int64),
+            None if jitters is None else torch.tensor(factors).view(-1, 3),
+            None if erases is None else holes_tensor(holes),
+            tuple(failures),
+        )
+
+    def _prepared(self, row: int, rng: np.random.Generator) -> Pixels:
+        read = partial(self._reader.part, row)
+        if self._augmentation is None:
+            return self._evaluation(read)
+        return self._augmentation.of_file(read, self._evaluation, rng)
+
+
+class Requests(Sampler[WorkerRequest]):
     """The batches of the epoch that was set last; lives in the main process, so that workers can stay."""
 
     def __init__(self) -> None:
-        self.epoch, self.parts = -1, [np.zeros(0, dtype=np.int64)]
+        self.epoch, self.parts = 0, [np.zeros(0, dtype=np.int64)]
         self.repeats = self.parts
 
-    def __iter__(self) -> Iterator[Request]:
+    def __iter__(self) -> Iterator[WorkerRequest]:
         for rows_B, repeat_B in zip(self.parts, self.repeats, strict=True):
             yield self.epoch, rows_B, repeat_B
 

@@ -14,15 +14,14 @@ import pytest
 import torch
 from torch.utils.data import Dataset
 
-from elfnet.data.batch_reader import BatchReader, ReadBatch
 from elfnet.data.folder import folder
 from elfnet.data.image_files import ImageFiles
 from elfnet.data.image_reader import Decoder
+from elfnet.data.loading.workers import BatchReader, ReadBatch, WorkerProcesses
 from elfnet.data.pack_images import packed
 from elfnet.data.preparation import Evaluation
 from elfnet.data.read_image import Limits
 from elfnet.data.source import SourceRequest
-from elfnet.data.worker_processes import WorkerProcesses
 from elfnet.errors import WorkError
 
 Write = Callable[..., Path]
@@ -33,20 +32,19 @@ import sys, threading
 import numpy as np
 import torch
 from pathlib import Path
-from elfnet.data.batch_reader import BatchReader
 from elfnet.data.folder import folder
 from elfnet.data.image_reader import Decoder
 from elfnet.data.preparation import Evaluation
 from elfnet.data.read_image import Limits
 from elfnet.data.source import SourceRequest
-from elfnet.data.worker_processes import WorkerProcesses
+from elfnet.data.loading.workers import BatchReader, WorkerProcesses
 
 print("began", flush=True)
 images = folder(SourceRequest(root=Path("images"), image_size=8)).train
 reader = BatchReader(Decoder(images, Limits()), Evaluation(image_size=8, resize=8))
 workers = WorkerProcesses(reader, workers=2, device=torch.device("cpu"), keep_workers=False)
-for batch in workers.read(-1, [np.arange(3), np.arange(3, 5)]):
-    print(batch.rows_B.tolist(), flush=True)
+for batch in workers.read(0, [np.arange(3), np.arange(3, 5)]):
+    print(batch.place_B.tolist(), flush=True)
 workers.close()
 """
 
@@ -60,7 +58,7 @@ def images(image_folder: Write) -> ImageFiles:
 def read(reader: Dataset[ReadBatch], workers: int) -> list[bytes]:
     processes = WorkerProcesses(reader, workers=workers, device=torch.device("cpu"), keep_workers=False)
     try:
-        return [batch.pixels_BSSK.numpy().tobytes() for batch in processes.read(-1, [np.arange(3), np.arange(3, 5)])]
+        return [batch.pixels_BSSK.numpy().tobytes() for batch in processes.read(0, [np.arange(3), np.arange(3, 5)])]
     finally:
         processes.close()
 
@@ -89,7 +87,7 @@ def test_workers_have_none_of_the_threads_of_this_process(images: ImageFiles) ->
     reader = BatchReader(Decoder(images, Limits()), WHOLE)
     processes = WorkerProcesses(reader, workers=1, device=torch.device("cpu"), keep_workers=True)
     try:
-        list(processes.read(-1, [np.arange(5)]))
+        list(processes.read(0, [np.arange(5)]))
         (worker,) = processes._running._workers
         status = Path(f"/proc/{worker.pid}/status")
         if not status.is_file():
@@ -125,4 +123,4 @@ def test_a_script_without_a_main_guard_runs_once(image_folder: Write, tmp_path: 
         timeout=200,
     )
     assert done.stderr == ""
-    assert done.stdout.splitlines() == ["began", "[0, 1, 2]", "[3, 4]"]
+    assert done.stdout.splitlines() == ["began", "[0, 1, 2]", "[0, 1]"]

@@ -2,13 +2,17 @@
 
 # Shapes: N images, B batch, H height, W width, K channels
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elfnet.data.augment import CropFlipNormalise, normalise
+from elfnet.data.loading.feed import CROP_NUMBERS, Request
+from elfnet.data.loading.memory import CropFlipSource
+from elfnet.data.loading.normalise import Normalisation, normalise
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
 
@@ -18,10 +22,20 @@ def _images(channels: int, *, height: int = 5, width: int = 7) -> Tensor:
     return torch.from_numpy(rng.integers(0, 256, (9, height, width, channels), dtype=np.uint8))
 
 
-def _augment(images_NHWK: Tensor, *, pad: int, flip: bool) -> CropFlipNormalise:
+Batch = Callable[[Tensor, torch.Generator], Tensor]
+
+
+def _augment(images_NHWK: Tensor, *, pad: int, flip: bool, normalisation: Normalisation | None = None) -> Batch:
+    """Makes a batch of chosen images with the random numbers of a generator."""
     channels = images_NHWK.shape[-1]
-    mean_K, std_K = torch.tensor(MEAN[:channels]), torch.tensor(STD[:channels])
-    return CropFlipNormalise(images_NHWK, mean_K=mean_K, std_K=std_K, pad=pad, flip=flip)
+    normalisation = normalisation or Normalisation(MEAN[:channels], STD[:channels])
+    source = CropFlipSource(images_NHWK.numpy(), normalisation, pad=pad, flip=flip, device=torch.device("cpu"))
+
+    def batch(chosen_B: Tensor, generator: torch.Generator) -> Tensor:
+        crops_3B = torch.randint(CROP_NUMBERS, (3, len(chosen_B)), generator=generator)
+        return source.gather(0, Request(chosen_B.numpy(), np.zeros(len(chosen_B), dtype=np.int64), crops_3B))
+
+    return batch
 
 
 def _generator(seed: int = 5) -> torch.Generator:
@@ -77,7 +91,7 @@ def test_every_offset_and_both_directions_occur() -> None:
     """One bright pixel in the middle tells where the crop was and whether it was mirrored."""
     image = torch.zeros(1, 3, 3, 1, dtype=torch.uint8)
     image[0, 1, 1], image[0, 1, 2] = 100, 200
-    augment = CropFlipNormalise(image, mean_K=torch.zeros(1), std_K=torch.ones(1) / 255, pad=1, flip=True)
+    augment = _augment(image, pad=1, flip=True, normalisation=Normalisation((0.0,), (1 / 255,)))
     batch = augment(torch.zeros(600, dtype=torch.int64), _generator())
     found = {tuple(example.flatten().round().int().tolist()) for example in batch}
     assert len(found) == 3 * 3 * 2

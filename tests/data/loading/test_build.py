@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from elfnet.data.batches import Normalisation
-from elfnet.data.batches_from_recipe import IMAGENET, evaluation_batches, image_reader, normalisation_of
-from elfnet.data.batches_from_recipe import training_batches as batches_of
 from elfnet.data.from_recipe import load_splits
+from elfnet.data.loading.build import IMAGENET, evaluation_batches, image_reader, normalisation_of
+from elfnet.data.loading.build import training_batches as batches_of
+from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.packed import PackedImages
 from elfnet.data.preparation_from_recipe import images_as_evaluated, workers_of
 from elfnet.errors import RequestError
@@ -36,7 +36,7 @@ def recipe(image_folder: Callable[..., Path]) -> Make:
 def images(data: DataRecipe) -> torch.Tensor:
     splits = load_splits(data)
     batches = batches_of(data, splits, normalisation_of(data, splits), batch_size=5, seed=0, device=CPU)
-    return torch.cat([images for images, _ in batches.epoch(0)])
+    return torch.cat([batch.images for batch in batches.epoch(0)])
 
 
 def test_splits_of_a_folder(recipe: Make) -> None:

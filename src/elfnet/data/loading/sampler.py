@@ -1,19 +1,24 @@
-"""Which examples an epoch shows, and in what order: a pure function of a generator, the same in every process.
+"""Which examples an epoch shows, in what order, and which part of each batch belongs to this process.
 
-`shuffle` shows every example once. The others first draw a class for each place of the epoch, and then go through
-the examples of each class in a random order, and again once all were shown: rare examples repeat evenly.
+Everything here is a pure function of seed, epoch and step, and the same in every process. `shuffle` shows every example
+once. The other samplers first draw a class for each place of the epoch, and then go through the examples of each class
+in a random order, and again once all were shown: rare examples repeat evenly.
 """
 
-# Shapes: N examples, and as many places in an epoch; C classes
+# Shapes: N examples, and as many places in an epoch; C classes; B batch of all processes
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from elfnet.data.examples import Ints
 from elfnet.registry import Registry
+
+Batch = TypeVar("Batch", Tensor, NDArray[np.int64])
 
 # A class of n examples is drawn with a probability that goes as n to this power; None draws no classes.
 SAMPLERS: Registry[float | None] = Registry("data.sampler")
@@ -65,3 +70,49 @@ class EpochOrder:
         drawn = Drawn(torch.empty_like(places_N), torch.empty_like(places_N))
         drawn.rows_N[places_N], drawn.repeat_N[places_N] = torch.cat(rows), torch.cat(repeats)
         return drawn
+
+
+def epoch_generator(seed: int, epoch: int) -> torch.Generator:
+    """The random numbers of an epoch; seed and epoch are mixed, so that neighbouring seeds do not share epochs."""
+    mixed = int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0] >> 1)
+    return torch.Generator().manual_seed(mixed)
+
+
+def step_rng(seed: int, epoch: int, step: int, stream: int) -> np.random.Generator:
+    """The random numbers of one step of an epoch.
+
+    Args:
+        stream: tells apart those who draw numbers for the same step.
+    """
+    # A spawn key and not more entropy, which would be padded with zeros: [seed, epoch] and [seed, epoch, 0] are alike.
+    return np.random.default_rng(np.random.SeedSequence([seed, epoch], spawn_key=(stream, step)))
+
+
+@dataclass(frozen=True)
+class Share:
+    """The part of each batch that belongs to process `rank` of `world`.
+
+    All parts of a batch make up the batch, in order; their sizes differ by at most one.
+
+    Example:
+        >>> [Share(rank, 3).bounds(7) for rank in range(3)]
+        [(0, 3), (3, 5), (5, 7)]
+    """
+
+    rank: int = 0
+    world: int = 1
+
+    def bounds(self, batch: int) -> tuple[int, int]:
+        """First position of this process in a batch of this size, and one past its last."""
+        size, larger = divmod(batch, self.world)
+        first = self.rank * size + min(self.rank, larger)
+        return first, first + size + (self.rank < larger)
+
+    def of(self, batch_B: Batch) -> Batch:
+        """This process's part; a batch smaller than the number of processes leaves some with nothing."""
+        first, end = self.bounds(len(batch_B))
+        return batch_B[first:end]
+
+
+WHOLE = Share()
+"""One process, which takes every batch whole."""
