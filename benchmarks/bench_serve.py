@@ -30,9 +30,8 @@ from elfnet.deploy.export_run import export_run
 from elfnet.deploy.load import load
 from elfnet.deploy.model import Model
 from elfnet.deploy.run_images import split_images
-from elfnet.serve.run import listen, server_for
-from elfnet.serve.service import Service
-from elfnet.serve.settings import ServeSettings
+from elfnet.serve.server import listen, server_for
+from elfnet.serve.service import ServeSettings, Service
 from timing import write_results
 
 CLIENTS = (1, 16, 64)

@@ -22,10 +22,8 @@ from elfnet.deploy.images.preprocess import Preprocess
 from elfnet.deploy.model import Model
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.serve.app import create_app
-from elfnet.serve.run import listen, server_for
-from elfnet.serve.samples import Sample
-from elfnet.serve.service import Service
-from elfnet.serve.settings import ServeSettings
+from elfnet.serve.server import listen, server_for
+from elfnet.serve.service import Sample, ServeSettings, Service
 
 SIDES = (2, 4, 8)
 CLASSES = 10

@@ -5,7 +5,7 @@ from contextlib import suppress
 import pytest
 
 from elfnet.serve.admission import Admission
-from elfnet.serve.refusal import Refusal
+from elfnet.serve.errors import Refusal
 
 
 def test_requests_and_bytes_are_bounded_and_given_back() -> None:

@@ -12,10 +12,8 @@ from starlette.testclient import TestClient
 from elfnet.deploy.model import Model
 from elfnet.errors import RequestError
 from elfnet.serve.app import create_app
-from elfnet.serve.page_routes import PAGE
-from elfnet.serve.samples import read_samples
-from elfnet.serve.service import Service
-from elfnet.serve.settings import ServeSettings
+from elfnet.serve.routes import PAGE
+from elfnet.serve.service import ServeSettings, Service, read_samples
 
 
 def figure(client: TestClient, name: str) -> float:

@@ -5,8 +5,8 @@ import tracemalloc
 
 import pytest
 
-from elfnet.serve.asked import Upload, read_asked
-from elfnet.serve.refusal import Refusal
+from elfnet.serve.errors import Refusal
+from elfnet.serve.requests import Upload, read_asked
 
 CONTENT = bytes(range(256))
 TEXT = base64.b64encode(CONTENT).decode()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from elfnet.deploy.engine import Answers
 from elfnet.deploy.model import Model
 from elfnet.serve.batcher import Batched, Batcher
-from elfnet.serve.refusal import Refusal
+from elfnet.serve.errors import Refusal
 
 
 def ask(batcher: Batcher, pixels_NHWK: NDArray[np.uint8], point: str | float | None) -> "Future[Batched]":

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from elfnet.calibrate.family import Family
 from elfnet.deploy.engine import Engine
-from elfnet.serve.every_exit import logits_of_every_exit, views
+from elfnet.serve.responses import logits_of_every_exit, views
 
 
 @pytest.mark.parametrize("combine", [False, True])

@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from elfnet.serve.header_limits import MOST_HEADER_BYTES, MOST_PIPELINED, HeaderLimits
+from elfnet.serve.server import MOST_HEADER_BYTES, MOST_PIPELINED, HeaderLimits
 
 HEADER = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 

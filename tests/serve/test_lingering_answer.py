@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from starlette.types import Message
 
-from elfnet.serve import lingering_answer
-from elfnet.serve.lingering_answer import drop_rest
+from elfnet.serve import errors as lingering_answer
+from elfnet.serve.errors import drop_rest
 
 
 def endless() -> Iterator[Message]:

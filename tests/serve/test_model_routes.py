@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 from elfnet.deploy.model import Model
 from elfnet.errors import RequestError, WorkError
-from elfnet.serve.access import find_token
+from elfnet.serve.routes import find_token
 
 Make = Callable[..., TestClient]
 POINT = "/v1/operating-point"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from elfnet.serve.multipart import parse_multipart
-from elfnet.serve.refusal import Refusal
+from elfnet.serve.errors import Refusal
+from elfnet.serve.requests import parse_multipart
 
 
 @pytest.mark.parametrize("body", [b"x", b"--c\r\n", b"--b\r\nno header\r\n\r\n"])

@@ -7,7 +7,7 @@ import pytest
 
 from elfnet.calibrate.family import Family
 from elfnet.deploy.engine import Answers
-from elfnet.serve.recent import Recent, stability_index
+from elfnet.serve.metrics import Recent, stability_index
 
 
 def answers(exits: list[int], confidence: float = 0.5, cost: float = 0.7) -> Answers:

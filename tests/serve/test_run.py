@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from elfnet.deploy.engine import Answers
 from elfnet.errors import RequestError, WorkError
-from elfnet.serve.run import listen
+from elfnet.serve.server import listen
 
 AsJson = Callable[..., dict[str, Any]]
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from elfnet.serve.asked import read_asked
-from elfnet.serve.refusal import Refusal
+from elfnet.serve.errors import Refusal
+from elfnet.serve.requests import read_asked
 
 AN_IMAGE = 'must be base64 text or {"name": text, "data": base64 text}'
 KNOWN = "choose from: images, operating_point, budget, top, explain"

@@ -63,11 +63,9 @@ def run(words: Sequence[str]) -> int:
     if asked.operating_point is not None and asked.budget is not None:
         raise RequestError("--operating-point and --budget both choose the point; give one of them")
     try:
-        from elfnet.serve.access import find_token
-        from elfnet.serve.run import listen, serve
-        from elfnet.serve.samples import read_samples
-        from elfnet.serve.service import Service
-        from elfnet.serve.settings import ServeSettings
+        from elfnet.serve.routes import find_token
+        from elfnet.serve.server import listen, serve
+        from elfnet.serve.service import ServeSettings, Service, read_samples
     except ModuleNotFoundError as error:
         if error.name not in SERVE_EXTRA:
             raise

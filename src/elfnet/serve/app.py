@@ -5,11 +5,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from elfnet.serve import model_routes, monitor_routes, page_routes, predict_route
-from elfnet.serve.envelope import Envelope
-from elfnet.serve.error_answers import add_error_answers
-from elfnet.serve.quick_way import QuickWay
+from elfnet.serve import predict as predict_routes
+from elfnet.serve import routes
+from elfnet.serve.errors import Refusal, add_error_answers, refusal_answer
+from elfnet.serve.middleware import Envelope
+from elfnet.serve.predict import PREDICT, predict
 from elfnet.serve.service import Service
 from elfnet.version import __version__
 
@@ -35,9 +38,27 @@ def create_app(service: Service) -> FastAPI:
         lifespan=life,
     )
     app.state.service = service
-    for routes in (predict_route, model_routes, monitor_routes, page_routes):
-        app.include_router(routes.router)
+    app.include_router(predict_routes.router)
+    app.include_router(routes.router)
     add_error_answers(app)
     app.add_middleware(QuickWay, service=service)
     app.add_middleware(Envelope, service=service)
     return app
+
+
+class QuickWay:
+    """ASGI middleware. The router knows the route as well, for OpenAPI and for other methods."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app, self._service = app, service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] != PREDICT.path or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        scope["route"] = PREDICT
+        try:
+            answer = await predict(Request(scope, receive), self._service)
+        except Refusal as refusal:
+            answer = refusal_answer(refusal)
+        await answer(scope, receive, send)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from elfnet.deploy.engine import Answers
 from elfnet.deploy.model import Model
-from elfnet.serve.every_exit import logits_of_every_exit
-from elfnet.serve.refusal import Refusal, overloaded
+from elfnet.serve.errors import Refusal, overloaded
+from elfnet.serve.responses import logits_of_every_exit
 
 Pixels = NDArray[np.uint8]
 

@@ -5,17 +5,114 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+from fastapi import Request
+from PIL import Image
 
 from elfnet.deploy.images.decode import silent_pillow
 from elfnet.deploy.model import Model
+from elfnet.errors import RequestError
 from elfnet.serve.admission import Admission
 from elfnet.serve.batcher import Batcher
 from elfnet.serve.metrics import Metrics
-from elfnet.serve.samples import Sample
-from elfnet.serve.settings import ServeSettings
 from elfnet.serve.shedding import Shedding
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeSettings:
+    """Limits that keep memory bounded whatever is sent, and the dials of batching.
+
+    Attributes:
+        max_batch: images in one call of the engine.
+        wait_ms: how long the first image of a batch waits for company.
+        max_queue: images waiting; past it the answer is 503.
+        max_requests: requests between their first byte and their answer; past it the answer is 503.
+        max_body_bytes: of one request.
+        max_held_bytes: bodies of all requests together; past it the answer is 503.
+        max_images: of one request.
+        max_pixels: of one image before it is resized.
+        read_seconds: a client has this long to send a header, and as long again for the body.
+        shed_by_budget: lower the operating point under pressure.
+    """
+
+    max_batch: int = 64
+    wait_ms: float = 2.0
+    max_queue: int = 512
+    max_requests: int = 512
+    max_body_bytes: int = 16_000_000
+    max_held_bytes: int = 128_000_000
+    max_images: int = 32
+    max_pixels: int = 24_000_000
+    read_seconds: float = 20.0
+    shed_by_budget: bool = False
+
+    def __post_init__(self) -> None:
+        for name in (
+            "max_batch",
+            "max_queue",
+            "max_requests",
+            "max_body_bytes",
+            "max_held_bytes",
+            "max_images",
+            "max_pixels",
+        ):
+            if getattr(self, name) < 1:
+                raise RequestError(f"{name}={getattr(self, name)} must be 1 or more")
+        if not 0.0 <= self.wait_ms <= 1000.0:
+            raise RequestError(f"wait_ms={self.wait_ms:g} must lie in 0..1000")
+        if not 0.0 < self.read_seconds <= 3600.0:
+            raise RequestError(f"read_seconds={self.read_seconds:g} must lie above 0 and be at most 3600")
+        if self.max_images > self.max_queue:
+            raise RequestError(
+                f"max_images={self.max_images} of one request do not fit into max_queue={self.max_queue}; "
+                f"lower the first or raise the second"
+            )
+        if self.max_body_bytes > self.max_held_bytes:
+            raise RequestError(
+                f"max_body_bytes={self.max_body_bytes} of one request is more than max_held_bytes="
+                f"{self.max_held_bytes} of all; lower the first or raise the second"
+            )
+
+
+SHOWN = {"PNG": "image/png", "JPEG": "image/jpeg", "WEBP": "image/webp", "GIF": "image/gif", "BMP": "image/bmp"}
+"""Formats that browsers show."""
+
+MOST_SAMPLES = 60
+MOST_BYTES = 2_000_000
+
+
+@dataclass(frozen=True)
+class Sample:
+    name: str
+    content: bytes
+    media_type: str
+
+
+def read_samples(folder: Path | None) -> tuple[Sample, ...]:
+    """The first images of a folder by name, at most `MOST_SAMPLES`; what is large or no image is left out."""
+    if folder is None:
+        return ()
+    if not folder.is_dir():
+        raise RequestError(f"--samples {folder} is not a folder; name one with images")
+    samples: list[Sample] = []
+    for path in sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")):
+        if len(samples) == MOST_SAMPLES:
+            break
+        if path.stat().st_size > MOST_BYTES:
+            continue
+        try:
+            with Image.open(path, formats=tuple(SHOWN)) as picture:
+                media_type = SHOWN[str(picture.format)]
+        except (OSError, ValueError, KeyError, Image.DecompressionBombError):
+            continue
+        samples.append(Sample(path.name.encode(errors="replace").decode(), path.read_bytes(), media_type))
+    if not samples:
+        raise RequestError(f"--samples {folder} holds no image of {', '.join(SHOWN)} below {MOST_BYTES:,} bytes")
+    return tuple(samples)
+
 
 MOST_DECODERS = 4
 SWITCH_SECONDS = 1e-4
@@ -102,3 +199,9 @@ class Service:
         full = engine.backend.start(images_NKHW)
         for k in range(engine.backend.exits):
             full, _ = engine.backend.run(k, full)
+
+
+async def running_service(request: Request) -> Service:
+    service = request.app.state.service
+    assert isinstance(service, Service)
+    return service

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from elfnet.deploy.model import Model
-from elfnet.serve.samples import Sample
+from elfnet.serve.service import Sample
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from elfnet.serve.error_answers import error_answer
+from elfnet.serve.errors import error_answer
 from elfnet.serve.service import Service
 
 logger = logging.getLogger("elfnet.serve")
