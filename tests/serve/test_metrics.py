@@ -1,12 +1,17 @@
 """Figures of the last answers against calibration."""
 
 import math
+import re
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
+from starlette.testclient import TestClient
 
 from elfnet.calibrate.family import Family
 from elfnet.deploy.engine import Answers
+from elfnet.deploy.model import Model
 from elfnet.serve.metrics import Recent, stability_index
 
 
@@ -67,3 +72,39 @@ def test_only_the_last_answers_count(family: Family) -> None:
     recent.add("full", answers([0] * 10))
     recent.add("full", answers([2] * 8))
     assert recent.figures().exit_share == (0.2, 0.0, 0.8)
+
+
+def figure(client: TestClient, name: str) -> float:
+    (value,) = re.findall(rf"^{re.escape(name)} (\S+)$", client.get("/metrics").text, re.MULTILINE)
+    return float(value)
+
+
+def test_metrics_count_what_happened(
+    client: TestClient, model: Model, digit_files: list[bytes], as_json: Callable[..., dict[str, Any]]
+) -> None:
+    answers = client.post("/v1/predict", json=as_json(digit_files[:20], operating_point="s=0.5")).json()["answers"]
+    client.post("/v1/predict", content=b"x")
+    client.get("/v1/model")
+    client.get("/someone/wrote/this")
+    assert figure(client, 'elfnet_requests_total{route="/v1/predict",status="200"}') == 1
+    assert figure(client, 'elfnet_requests_total{route="/v1/predict",status="415"}') == 1
+    assert figure(client, 'elfnet_requests_total{route="other",status="404"}') == 1
+    assert "someone" not in client.get("/metrics").text
+    assert figure(client, 'elfnet_images_total{operating_point="s=0.5"}') == 20
+    for k in (1, 2, 3):
+        seen = sum(answer["exit"] == k for answer in answers)
+        assert figure(client, f'elfnet_exit_images_total{{exit="{k}"}}') == seen
+    cost = sum(answer["cost"] for answer in answers)
+    assert figure(client, "elfnet_cost_total") == pytest.approx(cost)
+    assert figure(client, "elfnet_mean_cost") == pytest.approx(cost / 20)
+    expected = model.operating_points["s=0.5"].expected.mean_cost
+    assert figure(client, "elfnet_mean_cost_expected") == pytest.approx(expected)
+    assert figure(client, "elfnet_exit_drift") != figure(client, "elfnet_exit_drift")  # NaN: too few
+    assert figure(client, "elfnet_queue_images") == figure(client, "elfnet_requests_held") == 0
+    assert figure(client, "elfnet_held_bytes") == 0
+    for _ in range(5):
+        client.post("/v1/predict", json=as_json(digit_files[:20], operating_point="s=0.5"))
+    assert figure(client, "elfnet_exit_drift") >= 0
+    traffic = client.get("/v1/traffic").json()
+    assert (traffic["requests"], traffic["refused"], traffic["recent"]["images"]) == (7, 0, 120)
+    assert traffic["p95_ms"] >= traffic["p50_ms"] > 0

@@ -1,15 +1,17 @@
 """POST /v1/predict: the answers are the model's own, and every bad request gets its status and one sentence."""
 
 import io
+import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from PIL import Image
 from starlette.testclient import TestClient
 
+from elfnet.deploy.images.preprocess import Preprocess
 from elfnet.deploy.model import Model
 
 AsJson = Callable[..., dict[str, Any]]
@@ -148,35 +150,55 @@ def test_bad_requests_are_refused(client: TestClient, request_parts: dict[str, A
     assert reason in answer.json()["error"]
 
 
-def test_huge_bodies_are_refused_announced_or_not(make_client: Callable[..., TestClient]) -> None:
-    client = make_client(max_body_bytes=10_000)
-    announced = client.post("/v1/predict", files={"image": ("a", bytes(20_000))})
-    streamed = client.post(
-        "/v1/predict", content=iter([bytes(6_000), bytes(6_000)]), headers={"content-type": "application/json"}
-    )
-    for answer in (announced, streamed):
-        assert answer.status_code == 413
-        assert "10,000" in answer.json()["error"]
-    # Nobody waits for the rest of what has come whole.
-    assert (announced.headers.get("connection"), streamed.headers.get("connection")) == ("close", None)
-    assert client.post("/v1/predict", files={"image": ("a", GOOD)}).status_code == 200
-
-
 def test_many_pixels_are_limited_by_the_setting(make_client: Callable[..., TestClient]) -> None:
     client = make_client(max_pixels=63)
     assert client.post("/v1/predict", files={"image": ("a", GOOD)}).status_code == 413
 
 
-def test_a_defect_is_one_line_and_the_service_goes_on(
-    client: TestClient, model: Model, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def broken(images_NHWK: NDArray[np.uint8]) -> None:
-        raise ZeroDivisionError(f"secret {len(images_NHWK)}")
+def png(*size: int, noise: bool = False) -> bytes:
+    file = io.BytesIO()
+    pixels = np.random.default_rng(0).integers(0, 256, size, dtype=np.uint8) if noise else np.zeros(size, np.uint8)
+    Image.fromarray(pixels).save(file, format="PNG")
+    return file.getvalue()
 
-    with monkeypatch.context() as patch:
-        patch.setattr(type(model.preprocess), "normalise", lambda _self, pixels: broken(pixels))
-        answer = client.post("/v1/predict", files={"image": ("a", GOOD)})
-    assert answer.status_code == 500
-    assert "secret" not in answer.text
-    assert "ZeroDivisionError" in caplog.text
-    assert client.post("/v1/predict", files={"image": ("a", GOOD)}).status_code == 200
+
+@pytest.mark.parametrize(
+    ("files", "by"),
+    [
+        ([png(128, 128)], "loop"),
+        ([png(129, 128)], "decoder"),
+        ([png(100, 100)] * 2, "decoder"),
+        ([png(300, 300, noise=True)], "decoder"),
+    ],
+)
+def test_few_bytes_of_many_pixels_do_not_hold_up_the_loop(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, files: list[bytes], by: str
+) -> None:
+    threads: list[str] = []
+    real: Callable[..., Any] = Preprocess.pixels
+
+    def seen(preprocess: Preprocess, image: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return real(preprocess, image)
+
+    monkeypatch.setattr(Preprocess, "pixels", seen)
+    answer = client.post("/v1/predict", files=[("image", (f"{i}.png", file)) for i, file in enumerate(files)])
+    assert len(answer.json()["answers"]) == len(threads) == len(files)
+    assert {"decoder" if name.startswith("elfnet-decode") else "loop" for name in threads} == {by}
+
+
+@pytest.fixture(scope="module")
+def huge() -> bytes:
+    """More pixels than Pillow warns about, fewer than it refuses."""
+    file = io.BytesIO()
+    Image.new("1", (10_000, 10_000)).save(file, format="PNG")
+    return file.getvalue()
+
+
+def test_pillow_does_not_warn(make_client: Callable[..., TestClient], huge: bytes) -> None:
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        answer = make_client().post("/v1/predict", files={"image": ("huge.png", huge)})
+    assert answer.status_code == 413
+    assert answer.json()["error"] == "huge.png has 10000 x 10000 pixels, the limit is 24,000,000; make it smaller"
+    assert [str(one.message) for one in warned] == []

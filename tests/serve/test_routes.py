@@ -1,5 +1,6 @@
 """What the model says of itself, and who may change the operating point."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,7 +9,9 @@ from starlette.testclient import TestClient
 
 from elfnet.deploy.model import Model
 from elfnet.errors import RequestError, WorkError
-from elfnet.serve.routes import find_token
+from elfnet.serve.app import create_app
+from elfnet.serve.routes import PAGE, find_token
+from elfnet.serve.service import Service, read_samples
 
 Make = Callable[..., TestClient]
 POINT = "/v1/operating-point"
@@ -79,3 +82,49 @@ def test_tokens_come_from_a_file_or_the_environment(tmp_path: Path, monkeypatch:
         find_token(file)
     file.write_text("from-file\n")
     assert find_token(file) == "from-file"
+
+
+def test_health_and_readiness(model: Model) -> None:
+    service = Service(model, name="digits")
+    app = create_app(service)
+    with TestClient(app) as client:
+        assert client.get("/healthz").json() == {"status": "ok"}
+        assert client.get("/readyz").json() == {"status": "ready"}
+        service.batcher.close()
+        assert client.get("/healthz").status_code == 200
+        assert client.get("/readyz").status_code == 503
+
+
+def test_the_page_asks_no_other_host() -> None:
+    files = sorted(path for path in PAGE.iterdir() if path.suffix in (".html", ".js", ".css"))
+    assert len(files) > 5
+    for path in files:
+        text = path.read_text().replace("http://www.w3.org/2000/svg", "")
+        assert not re.search(r"https?:|//[a-z]+\.", text), path.name
+        assert "innerHTML" not in text, path.name
+        if path.suffix == ".html":
+            assert not re.search(r"<script(?![^>]*src=)|\sstyle=|\son\w+=", text)
+
+
+def test_files_outside_the_page_are_not_served(client: TestClient) -> None:
+    for path in ("/page/../app.py", "/page/%2e%2e/app.py", "/page/..%2fapp.py"):
+        assert client.get(path).status_code == 404
+
+
+def test_samples_are_the_images_of_a_folder(model: Model, tmp_path: Path, digit_files: list[bytes]) -> None:
+    (tmp_path / "a <b>.png").write_bytes(digit_files[0])
+    (tmp_path / "b.png").write_text("no image")
+    (tmp_path / "c.txt").write_text("text")
+    (tmp_path / ".hidden.png").write_bytes(digit_files[1])
+    samples = read_samples(tmp_path)
+    assert [sample.name for sample in samples] == ["a <b>.png"]
+    with TestClient(create_app(Service(model, name="digits", samples=samples))) as client:
+        assert client.get("/v1/samples").json() == [{"name": "a <b>.png", "url": "/v1/samples/0"}]
+        found = client.get("/v1/samples/0")
+        assert (found.content, found.headers["content-type"]) == (digit_files[0], "image/png")
+        for number, status in (("1", 404), ("-1", 404), ("x", 422)):
+            assert client.get(f"/v1/samples/{number}").status_code == status
+    (tmp_path / "a <b>.png").unlink()
+    for place in (tmp_path, tmp_path / "none"):
+        with pytest.raises(RequestError, match="--samples"):
+            read_samples(place)
