@@ -1,4 +1,4 @@
-"""POST /v1/predict: the answers are the model's own, and every bad request gets its status and one sentence."""
+"""POST /v1/predict: predictions equal those of the model, and bad requests get a status and a message."""
 
 import io
 import threading
@@ -24,7 +24,7 @@ def encoded(picture: Image.Image, kind: str, **options: Any) -> bytes:
 
 
 @pytest.mark.parametrize("point", ["full", "s=0.3", None])
-def test_answers_are_those_of_the_model(
+def test_predictions_equal_those_of_the_model(
     client: TestClient, model: Model, digit_files: list[bytes], as_json: AsJson, point: str | None
 ) -> None:
     files = digit_files[:12]
@@ -71,7 +71,7 @@ def test_an_explanation_agrees_with_the_engine_at_every_point(
             assert len(seen["label_by_exit"]) == 3
 
 
-def test_without_a_wish_nothing_is_explained(client: TestClient, digit_files: list[bytes], as_json: AsJson) -> None:
+def test_there_is_no_explanation_by_default(client: TestClient, digit_files: list[bytes], as_json: AsJson) -> None:
     assert client.post("/v1/predict", json=as_json(digit_files[:1])).json()["answers"][0]["explanation"] is None
 
 
@@ -89,7 +89,7 @@ REFUSED_IMAGES = {
 
 
 @pytest.mark.parametrize("what", REFUSED_IMAGES)
-def test_bad_images_are_refused_by_name(client: TestClient, what: str) -> None:
+def test_the_message_names_the_bad_image(client: TestClient, what: str) -> None:
     content, status, reason = REFUSED_IMAGES[what]
     answer = client.post("/v1/predict", files=[("image", ("good.png", GOOD)), ("image", ("<i>bad</i>.png", content))])
     assert answer.status_code == status, answer.text
@@ -100,7 +100,7 @@ def test_bad_images_are_refused_by_name(client: TestClient, what: str) -> None:
     assert client.post("/v1/predict", files={"image": ("good.png", GOOD)}).status_code == 200
 
 
-def test_odd_images_are_read(client: TestClient, model: Model) -> None:
+def test_unusual_images_are_read(client: TestClient, model: Model) -> None:
     rotated = Image.Exif()
     rotated[0x0112] = 6
     frames = [Image.new("L", (8, 8), level) for level in (10, 200)]
@@ -118,29 +118,49 @@ def test_odd_images_are_read(client: TestClient, model: Model) -> None:
 @pytest.mark.parametrize(
     ("request_parts", "status", "reason"),
     [
-        ({"content": b"x", "headers": {"content-type": "text/plain"}}, 415, "'text/plain' is not read"),
-        ({"content": b"x"}, 415, "content type '' is not read"),
+        (
+            {"content": b"x", "headers": {"content-type": "text/plain"}},
+            415,
+            "content type 'text/plain' is not supported",
+        ),
+        ({"content": b"x"}, 415, "content type '' is not supported"),
         ({"content": b"{", "headers": {"content-type": "application/json"}}, 400, "not JSON"),
         ({"json": {"images": ["n o"]}}, 400, "image 1 is not base64"),
         ({"json": {"image": "AAAA"}}, 422, "unknown field 'image'; did you mean 'images'?"),
         ({"json": {"images": ["AAAA"], "operating_point": "ful"}}, 422, "did you mean 'full'?"),
         ({"json": {"images": ["AAAA"], "budget": 0.001}}, 422, "no operating point has a mean cost within"),
         ({"json": {"images": ["AAAA"], "operating_point": "full", "budget": 1.0}}, 422, "send one of them"),
-        ({"json": {"images": ["AAAA", "AAAA"], "explain": True}}, 422, "explain is for one image"),
+        (
+            {"json": {"images": ["AAAA", "AAAA"], "explain": True}},
+            422,
+            "explain takes one image, the request has 2; send one image",
+        ),
         ({"json": {"images": ["AAAA"] * 33}}, 413, "33 images, the limit is 32"),
         ({"files": {"image": ("a", GOOD)}, "data": {"budget": "nan"}}, 422, "budget='nan' is not a number"),
-        ({"files": {"image": ("a", GOOD)}, "data": {"top": "1.5"}}, 422, "top=1.5"),
-        ({"files": {"image": ("a", GOOD)}, "data": {"colour": "red"}}, 400, "'colour' is unknown"),
-        ({"files": {"picture": ("a", GOOD)}}, 400, "'picture' is unknown"),
-        ({"content": b"", "headers": {"content-type": "multipart/form-data"}}, 400, "names no boundary"),
-        ({"content": b"x", "headers": {"content-type": "multipart/form-data; boundary=b"}}, 400, "multipart body"),
+        ({"files": {"image": ("a", GOOD)}, "data": {"top": "1.5"}}, 422, "top=1.5 must be an integer of 1 or more"),
+        (
+            {"files": {"image": ("a", GOOD)}, "data": {"colour": "red"}},
+            400,
+            "unknown field 'colour'; choose from: image, operating_point, budget, top, explain",
+        ),
+        ({"files": {"picture": ("a", GOOD)}}, 400, "unknown file field 'picture'; send images in the field 'image'"),
+        (
+            {"content": b"", "headers": {"content-type": "multipart/form-data"}},
+            400,
+            "the multipart content type has no boundary",
+        ),
+        (
+            {"content": b"x", "headers": {"content-type": "multipart/form-data; boundary=b"}},
+            400,
+            "the multipart body is malformed",
+        ),
         (
             {
                 "content": b'--b\r\nContent-Disposition: form-data; name="image"; filename="a"\r\n\r\nabc',
                 "headers": {"content-type": "multipart/form-data; boundary=b"},
             },
             400,
-            "truncated",
+            "the multipart body is truncated",
         ),
     ],
 )
@@ -150,9 +170,11 @@ def test_bad_requests_are_refused(client: TestClient, request_parts: dict[str, A
     assert reason in answer.json()["error"]
 
 
-def test_many_pixels_are_limited_by_the_setting(make_client: Callable[..., TestClient]) -> None:
+def test_max_pixels_limits_one_image(make_client: Callable[..., TestClient]) -> None:
     client = make_client(max_pixels=63)
-    assert client.post("/v1/predict", files={"image": ("a", GOOD)}).status_code == 413
+    response = client.post("/v1/predict", files={"image": ("a", GOOD)})
+    assert response.status_code == 413
+    assert response.json() == {"error": "a has 8 x 8 pixels, the limit is 63; make it smaller"}
 
 
 def png(*size: int, noise: bool = False) -> bytes:
@@ -171,7 +193,7 @@ def png(*size: int, noise: bool = False) -> bytes:
         ([png(300, 300, noise=True)], "decoder"),
     ],
 )
-def test_few_bytes_of_many_pixels_do_not_hold_up_the_loop(
+def test_large_images_are_decoded_in_another_thread(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, files: list[bytes], by: str
 ) -> None:
     threads: list[str] = []
@@ -189,13 +211,13 @@ def test_few_bytes_of_many_pixels_do_not_hold_up_the_loop(
 
 @pytest.fixture(scope="module")
 def huge() -> bytes:
-    """More pixels than Pillow warns about, fewer than it refuses."""
+    """An image with enough pixels for a warning of Pillow, and too few for its error."""
     file = io.BytesIO()
     Image.new("1", (10_000, 10_000)).save(file, format="PNG")
     return file.getvalue()
 
 
-def test_pillow_does_not_warn(make_client: Callable[..., TestClient], huge: bytes) -> None:
+def test_pillow_does_not_warn_about_large_images(make_client: Callable[..., TestClient], huge: bytes) -> None:
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         answer = make_client().post("/v1/predict", files={"image": ("huge.png", huge)})

@@ -1,12 +1,12 @@
-"""The two ways to write a request."""
+"""Parsing prediction requests: JSON, multipart forms, and messages for bad ones."""
 
 import base64
 import tracemalloc
 
 import pytest
 
-from elfnet.serve.errors import Refusal
-from elfnet.serve.requests import Upload, parse_multipart, read_asked
+from elfnet.serve.errors import ApiError
+from elfnet.serve.requests import Upload, parse_multipart, parse_request
 
 CONTENT = bytes(range(256))
 TEXT = base64.b64encode(CONTENT).decode()
@@ -15,16 +15,16 @@ TEXT = base64.b64encode(CONTENT).decode()
 @pytest.mark.parametrize(
     "prefix", ["", "data:image/png;base64,", "DATA:image/jpeg;name=a.jpg;Base64,", "data:;base64,"]
 )
-def test_base64_comes_bare_or_as_a_data_url(prefix: str) -> None:
+def test_images_are_base64_or_data_urls(prefix: str) -> None:
     body = f'{{"images": ["{prefix}{TEXT}", {{"name": "b", "data": "{prefix}{TEXT}"}}]}}'
-    asked = read_asked("application/json", body.encode(), most_images=2)
-    assert asked.uploads == (Upload("image 1", CONTENT), Upload("b", CONTENT))
+    parsed = parse_request("application/json", body.encode(), max_images=2)
+    assert parsed.uploads == (Upload("image 1", CONTENT), Upload("b", CONTENT))
 
 
 @pytest.mark.parametrize("data", ["data:image/svg+xml,AAAA", f"see data:image/png;base64,{TEXT}", "data:AAAA"])
-def test_other_urls_are_not_base64(data: str) -> None:
-    with pytest.raises(Refusal, match="image 1 is not base64"):
-        read_asked("application/json", f'{{"images": ["{data}"]}}'.encode(), most_images=2)
+def test_other_urls_are_refused(data: str) -> None:
+    with pytest.raises(ApiError, match="image 1 is not base64"):
+        parse_request("application/json", f'{{"images": ["{data}"]}}'.encode(), max_images=2)
 
 
 def form(*fields: tuple[str, str]) -> bytes:
@@ -33,12 +33,12 @@ def form(*fields: tuple[str, str]) -> bytes:
     return "".join([*parts, "--b--\r\n"]).encode()
 
 
-def test_a_field_is_sent_once() -> None:
+def test_a_repeated_field_is_refused() -> None:
     kind = "multipart/form-data; boundary=b"
-    assert read_asked(kind, form(("budget", "0.5"), ("top", "2")), most_images=1).point == 0.5
+    assert parse_request(kind, form(("budget", "0.5"), ("top", "2")), max_images=1).point == 0.5
     for name, first, second in (("budget", "0.5", "0.9"), ("explain", "true", "true"), ("top", "", "1")):
-        with pytest.raises(Refusal, match=f"field '{name}' was sent twice") as refused:
-            read_asked(kind, form((name, first), (name, second)), most_images=1)
+        with pytest.raises(ApiError, match=f"field '{name}' was sent twice") as refused:
+            parse_request(kind, form((name, first), (name, second)), max_images=1)
         assert refused.value.status == 400
 
 
@@ -46,11 +46,11 @@ MANY = {"values": b'{"images": [' + b"5," * 100_000 + b"5]}", "fields": b"{" + b
 
 
 @pytest.mark.parametrize("what", MANY)
-def test_millions_of_wrong_values_take_no_memory(what: str) -> None:
+def test_many_invalid_values_take_no_memory(what: str) -> None:
     tracemalloc.start()
     try:
-        with pytest.raises(Refusal, match="commas; send at most 32 images") as refused:
-            read_asked("application/json", MANY[what], most_images=32)
+        with pytest.raises(ApiError, match="commas; send at most 32 images") as refused:
+            parse_request("application/json", MANY[what], max_images=32)
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()
@@ -58,23 +58,23 @@ def test_millions_of_wrong_values_take_no_memory(what: str) -> None:
 
 
 @pytest.mark.parametrize("body", [b"x", b"--c\r\n", b"--b\r\nno header\r\n\r\n"])
-def test_the_parser_logs_nothing(body: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(Refusal, match="the multipart body is malformed") as refused:
+def test_a_malformed_form_is_refused_without_a_log_line(body: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ApiError, match="the multipart body is malformed") as refused:
         parse_multipart("multipart/form-data; boundary=b", body)
     assert refused.value.status == 400
     assert caplog.records == []
 
 
-AN_IMAGE = 'must be base64 text or {"name": text, "data": base64 text}'
+AN_IMAGE = 'must be a base64 string or {"name": string, "data": base64 string}'
 KNOWN = "choose from: images, operating_point, budget, top, explain"
 
 
 @pytest.mark.parametrize(
-    ("body", "sentence"),
+    ("body", "message"),
     [
         ('{"image": "AAAA"}', f"unknown field 'image'; did you mean 'images'? {KNOWN}"),
         ('{"images": ["AAAA"], "zzz": 1}', f"unknown field 'zzz'; {KNOWN}"),
-        ("{}", "field 'images' is missing; send images: image files, base64 or data URLs"),
+        ("{}", "field 'images' is missing; send images: image files, as base64 or data URLs"),
         ('{"images": []}', "images is empty; send 1 or more"),
         ('{"images": "AAAA"}', "images must be a list"),
         ('{"images": ["AAAA", 5]}', f"image 2 {AN_IMAGE}"),
@@ -83,22 +83,22 @@ KNOWN = "choose from: images, operating_point, budget, top, explain"
         ('{"images": [{"name": "a"}]}', f"image 1 {AN_IMAGE}"),
         ('{"images": [{"data": "AAAA", "more": 1}]}', f"image 1 {AN_IMAGE}"),
         ("[]", "the body must be a JSON object"),
-        ('{"images": ["AAAA"], "operating_point": 5}', "operating_point must be text"),
+        ('{"images": ["AAAA"], "operating_point": 5}', "operating_point must be a string"),
         ('{"images": ["AAAA"], "budget": "0.5"}', "budget must be a number"),
         ('{"images": ["AAAA"], "budget": 1e999}', "budget must be a finite number"),
         ('{"images": ["AAAA"], "budget": NaN}', "budget must be a finite number"),
         ('{"images": ["AAAA"], "top": 0}', "top must be 1 or more"),
-        ('{"images": ["AAAA"], "top": 1.5}', "top must be a whole number"),
+        ('{"images": ["AAAA"], "top": 1.5}', "top must be an integer"),
         ('{"images": ["AAAA"], "explain": "yes"}', "explain must be true or false"),
     ],
 )
-def test_one_sentence_says_what_to_send(body: str, sentence: str) -> None:
-    with pytest.raises(Refusal) as refused:
-        read_asked("application/json", body.encode(), most_images=32)
-    assert (refused.value.status, str(refused.value)) == (422, sentence)
+def test_the_message_says_what_to_send(body: str, message: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        parse_request("application/json", body.encode(), max_images=32)
+    assert (refused.value.status, str(refused.value)) == (422, message)
 
 
-def test_names_from_outside_are_kept_short() -> None:
-    with pytest.raises(Refusal) as refused:
-        read_asked("application/json", b'{"' + b"x" * 5000 + b'": 1}', most_images=32)
+def test_long_names_are_shortened_in_messages() -> None:
+    with pytest.raises(ApiError) as refused:
+        parse_request("application/json", b'{"' + b"x" * 5000 + b'": 1}', max_images=32)
     assert len(str(refused.value)) < 300

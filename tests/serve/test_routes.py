@@ -1,4 +1,4 @@
-"""What the model says of itself, and who may change the operating point."""
+"""All routes except predict: model, operating point and its token, health, samples, web page."""
 
 import re
 from collections.abc import Callable
@@ -10,36 +10,38 @@ from starlette.testclient import TestClient
 from elfnet.deploy.model import Model
 from elfnet.errors import RequestError, WorkError
 from elfnet.serve.app import create_app
-from elfnet.serve.routes import PAGE, find_token
-from elfnet.serve.service import Service, read_samples
+from elfnet.serve.routes import PAGE, read_token
+from elfnet.serve.service import Sample, Service
 
 Make = Callable[..., TestClient]
 POINT = "/v1/operating-point"
 
 
 def test_the_model_is_described(client: TestClient, model: Model) -> None:
-    told = client.get("/v1/model").json()
-    assert told["class_names"] == list(model.class_names)
-    assert told["image"] == {"mode": "L", "height": 8, "width": 8}
-    assert told["operating_points"] == [point.to_dict() for point in model.engine.family.points]
-    assert told["limits"] == {"body_bytes": 16_000_000, "images": 32, "pixels": 24_000_000}
+    described = client.get("/v1/model").json()
+    assert described["class_names"] == list(model.class_names)
+    assert described["image"] == {"mode": "L", "height": 8, "width": 8}
+    assert described["operating_points"] == [point.to_dict() for point in model.engine.family.points]
+    assert described["limits"] == {"body_bytes": 16_000_000, "images": 32, "pixels": 24_000_000}
 
 
-def test_without_a_token_nobody_changes_the_point(client: TestClient) -> None:
+def test_a_service_without_a_token_refuses_to_change_the_point(client: TestClient) -> None:
     for headers in ({}, {"Authorization": "Bearer "}, {"Authorization": "Bearer None"}):
-        answer = client.put(POINT, json={"operating_point": "s=0.5"}, headers=headers)
-        assert answer.status_code == 403
+        response = client.put(POINT, json={"operating_point": "s=0.5"}, headers=headers)
+        assert response.status_code == 403
+        assert "this service has no token" in response.json()["error"]
     assert client.get(POINT).json() == {"operating_point": "full", "now": "full", "shedding": False}
 
 
-def test_only_the_token_changes_the_point(make_client: Make, model: Model) -> None:
+def test_the_point_is_changed_only_with_the_token(make_client: Make, model: Model) -> None:
     client = make_client(token="gëheim")
     wrong = (None, "Bearer", "Bearer geheim", "Basic gëheim", "Bearer gëheim2", "gëheim")
     for given in wrong:
         headers = {} if given is None else {b"authorization": given.encode()}
-        answer = client.put(POINT, json={"operating_point": "s=0.5"}, headers=headers)
-        assert answer.status_code == 401, given
-        assert answer.headers["www-authenticate"] == "Bearer"
+        response = client.put(POINT, json={"operating_point": "s=0.5"}, headers=headers)
+        assert response.status_code == 401, given
+        assert "the token is missing or wrong" in response.json()["error"]
+        assert response.headers["www-authenticate"] == "Bearer"
         assert model.operating_point == "full"
     right = {b"authorization": "Bearer gëheim".encode()}
     assert client.put(POINT, json={"operating_point": "s=0.5"}, headers=right).json()["now"] == "s=0.5"
@@ -51,8 +53,8 @@ def test_only_the_token_changes_the_point(make_client: Make, model: Model) -> No
     ("body", "status", "reason"),
     [
         (b"{", 400, "not JSON"),
-        (b"{}", 422, "send operating_point or budget"),
-        (b'{"operating_point": "full", "budget": 1}', 422, "one of them"),
+        (b"{}", 422, "send either operating_point or budget"),
+        (b'{"operating_point": "full", "budget": 1}', 422, "send either operating_point or budget"),
         (b'{"operating_point": "fu"}', 422, "unknown operating point 'fu'"),
         (b'{"budget": 0.0}', 422, "the cheapest is"),
         (b'{"x": 1}', 422, "unknown field 'x'; choose from: operating_point, budget"),
@@ -61,27 +63,29 @@ def test_only_the_token_changes_the_point(make_client: Make, model: Model) -> No
         (b" " * 20_000, 413, "the limit is 10,000"),
     ],
 )
-def test_bad_changes_are_refused(make_client: Make, model: Model, body: bytes, status: int, reason: str) -> None:
-    answer = make_client(token="t").put(POINT, content=body, headers={"Authorization": "Bearer t"})
-    assert answer.status_code == status
-    assert reason in answer.json()["error"]
+def test_a_bad_operating_point_is_refused(
+    make_client: Make, model: Model, body: bytes, status: int, reason: str
+) -> None:
+    response = make_client(token="t").put(POINT, content=body, headers={"Authorization": "Bearer t"})
+    assert response.status_code == status
+    assert reason in response.json()["error"]
     assert model.operating_point == "full"
 
 
-def test_tokens_come_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_is_read_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ELFNET_TOKEN", raising=False)
-    assert find_token(None) is None
+    assert read_token(None) is None
     with monkeypatch.context() as patch:
         patch.setenv("ELFNET_TOKEN", " from-environment\n")
-        assert find_token(None) == "from-environment"
+        assert read_token(None) == "from-environment"
     file = tmp_path / "token"
     with pytest.raises(WorkError, match="cannot read the token"):
-        find_token(file)
+        read_token(file)
     file.write_text("\n")
-    with pytest.raises(RequestError, match="holds no token"):
-        find_token(file)
+    with pytest.raises(RequestError, match="has no token; write the token into its first line"):
+        read_token(file)
     file.write_text("from-file\n")
-    assert find_token(file) == "from-file"
+    assert read_token(file) == "from-file"
 
 
 def test_health_and_readiness(model: Model) -> None:
@@ -92,10 +96,11 @@ def test_health_and_readiness(model: Model) -> None:
         assert client.get("/readyz").json() == {"status": "ready"}
         service.batcher.close()
         assert client.get("/healthz").status_code == 200
-        assert client.get("/readyz").status_code == 503
+        response = client.get("/readyz")
+        assert (response.status_code, response.json()) == (503, {"error": "the engine is not running"})
 
 
-def test_the_page_asks_no_other_host() -> None:
+def test_the_page_uses_no_other_host() -> None:
     files = sorted(path for path in PAGE.iterdir() if path.suffix in (".html", ".js", ".css"))
     assert len(files) > 5
     for path in files:
@@ -108,23 +113,20 @@ def test_the_page_asks_no_other_host() -> None:
 
 def test_files_outside_the_page_are_not_served(client: TestClient) -> None:
     for path in ("/page/../app.py", "/page/%2e%2e/app.py", "/page/..%2fapp.py"):
-        assert client.get(path).status_code == 404
+        response = client.get(path)
+        assert (response.status_code, response.json()) == (404, {"error": "not found; /openapi.json lists the routes"})
 
 
-def test_samples_are_the_images_of_a_folder(model: Model, tmp_path: Path, digit_files: list[bytes]) -> None:
-    (tmp_path / "a <b>.png").write_bytes(digit_files[0])
-    (tmp_path / "b.png").write_text("no image")
-    (tmp_path / "c.txt").write_text("text")
-    (tmp_path / ".hidden.png").write_bytes(digit_files[1])
-    samples = read_samples(tmp_path)
-    assert [sample.name for sample in samples] == ["a <b>.png"]
-    with TestClient(create_app(Service(model, name="digits", samples=samples))) as client:
+def test_samples_are_listed_and_returned(model: Model, digit_files: list[bytes]) -> None:
+    service = Service(model, name="digits", samples=(Sample("a <b>.png", digit_files[0], "image/png"),))
+    with TestClient(create_app(service)) as client:
         assert client.get("/v1/samples").json() == [{"name": "a <b>.png", "url": "/v1/samples/0"}]
         found = client.get("/v1/samples/0")
         assert (found.content, found.headers["content-type"]) == (digit_files[0], "image/png")
-        for number, status in (("1", 404), ("-1", 404), ("x", 422)):
-            assert client.get(f"/v1/samples/{number}").status_code == status
-    (tmp_path / "a <b>.png").unlink()
-    for place in (tmp_path, tmp_path / "none"):
-        with pytest.raises(RequestError, match="--samples"):
-            read_samples(place)
+        for number, status, message in (
+            ("1", 404, "there is no sample 1; /v1/samples lists them"),
+            ("-1", 404, "there is no sample -1; /v1/samples lists them"),
+            ("x", 422, "number must be an integer"),
+        ):
+            response = client.get(f"/v1/samples/{number}")
+            assert (response.status_code, response.json()) == (status, {"error": message})

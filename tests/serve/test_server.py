@@ -1,4 +1,4 @@
-"""Headers that do not end are not waited for and not kept: with a clock of our own, and over a real socket."""
+"""The HTTP server: limits of the protocol with a simulated clock, and clients over real sockets."""
 
 import http.client
 import json
@@ -17,7 +17,7 @@ from uvicorn.server import ServerState
 
 from elfnet.deploy.engine import Answers
 from elfnet.errors import RequestError, WorkError
-from elfnet.serve.server import MOST_HEADER_BYTES, MOST_PIPELINED, HeaderLimits, listen
+from elfnet.serve.server import MAX_HEADER_BYTES, MAX_PIPELINED, LimitedHttpProtocol, bind_socket
 
 HEADER = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -31,7 +31,7 @@ class Timer:
 
 
 class Clock:
-    """The part of an event loop that the protocol uses; time passes when it is told to."""
+    """The part of an event loop that the protocol uses; `advance` lets time pass."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -75,19 +75,19 @@ class Transport:
 
 
 @pytest.fixture
-def connection() -> tuple[HeaderLimits, Transport, Clock]:
-    """A connection that was just made; it may take 20 seconds."""
+def connection() -> tuple[LimitedHttpProtocol, Transport, Clock]:
+    """A new connection, with a header timeout of 20 seconds."""
     clock, transport = Clock(), Transport()
     config = uvicorn.Config(lambda: None, log_config=None)
-    protocol = HeaderLimits(config, ServerState(), {}, clock)  # type: ignore[arg-type]
+    protocol = LimitedHttpProtocol(config, ServerState(), {}, clock)  # type: ignore[arg-type]
     protocol.connection_made(transport)  # type: ignore[arg-type]
     return protocol, transport, clock
 
 
-Connection = tuple[HeaderLimits, Transport, Clock]
+Connection = tuple[LimitedHttpProtocol, Transport, Clock]
 
 
-def test_silence_is_closed_without_a_word(connection: Connection) -> None:
+def test_a_silent_connection_is_closed_without_a_response(connection: Connection) -> None:
     _, transport, clock = connection
     clock.advance(19.9)
     assert not transport.is_closing()
@@ -95,7 +95,7 @@ def test_silence_is_closed_without_a_word(connection: Connection) -> None:
     assert (transport.closed, transport.written) == (True, b"")
 
 
-def test_more_bytes_do_not_set_the_clock_back(connection: Connection) -> None:
+def test_more_bytes_do_not_restart_the_timeout(connection: Connection) -> None:
     protocol, transport, clock = connection
     for byte in HEADER[:19]:
         clock.advance(1.0)
@@ -108,7 +108,7 @@ def test_more_bytes_do_not_set_the_clock_back(connection: Connection) -> None:
     assert b"x-content-type-options: nosniff" in transport.written
 
 
-def test_a_request_that_is_being_answered_is_left_alone(connection: Connection) -> None:
+def test_a_request_in_progress_has_no_header_timeout(connection: Connection) -> None:
     protocol, transport, clock = connection
     protocol.data_received(HEADER[:10])
     clock.advance(19.0)
@@ -117,7 +117,7 @@ def test_a_request_that_is_being_answered_is_left_alone(connection: Connection) 
     assert not transport.is_closing()
 
 
-def test_the_clock_starts_anew_after_an_answer(connection: Connection) -> None:
+def test_the_timeout_starts_again_after_a_response(connection: Connection) -> None:
     protocol, transport, clock = connection
     protocol.data_received(HEADER)
     clock.advance(100.0)
@@ -135,10 +135,10 @@ def test_a_lost_connection_leaves_no_timer(connection: Connection) -> None:
     assert all(timer.cancelled for timer in clock.timers)
 
 
-def test_a_header_without_end_is_refused(connection: Connection) -> None:
+def test_a_long_header_is_refused(connection: Connection) -> None:
     protocol, transport, _ = connection
     protocol.data_received(b"GET / HTTP/1.1\r\nHost: x\r\nX: ")
-    for _ in range(MOST_HEADER_BYTES // 1024):
+    for _ in range(MAX_HEADER_BYTES // 1024):
         protocol.data_received(bytes([65]) * 1024)
     assert not transport.is_closing()
     protocol.data_received(b"A")
@@ -150,8 +150,8 @@ def test_a_header_without_end_is_refused(connection: Connection) -> None:
 CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
-def test_a_long_body_is_no_header(connection: Connection) -> None:
-    """Also in chunks of one byte, whose frames are longer than they are."""
+def test_a_long_body_does_not_count_as_header(connection: Connection) -> None:
+    """Chunks of one byte have more overhead than data."""
     protocol, transport, _ = connection
     protocol.data_received(CHUNKED)
     for _ in range(50):
@@ -160,7 +160,7 @@ def test_a_long_body_is_no_header(connection: Connection) -> None:
     assert not transport.is_closing()
 
 
-def test_fields_after_a_body_are_bounded(connection: Connection) -> None:
+def test_trailers_are_limited(connection: Connection) -> None:
     protocol, transport, _ = connection
     protocol.data_received(CHUNKED)
     protocol.data_received(b"1\r\nA\r\n0\r\n")
@@ -172,34 +172,34 @@ def test_fields_after_a_body_are_bounded(connection: Connection) -> None:
     assert transport.written == b""
 
 
-def test_a_next_request_does_not_break_into_the_answer(connection: Connection) -> None:
+def test_a_bad_second_request_does_not_interrupt_the_response(connection: Connection) -> None:
     protocol, transport, _ = connection
     protocol.data_received(HEADER)
     protocol.data_received(b"GET / HTTP/1.1\r\nX: ")
-    protocol.data_received(b"A" * (MOST_HEADER_BYTES + 1))
+    protocol.data_received(b"A" * (MAX_HEADER_BYTES + 1))
     assert (transport.closed, transport.written) == (True, b"")
 
 
-def test_requests_in_advance_are_bounded(connection: Connection) -> None:
+def test_pipelined_requests_are_limited(connection: Connection) -> None:
     protocol, transport, _ = connection
-    protocol.data_received(HEADER * (MOST_PIPELINED + 1))
-    assert (len(protocol.pipeline), transport.closed) == (MOST_PIPELINED, False)
+    protocol.data_received(HEADER * (MAX_PIPELINED + 1))
+    assert (len(protocol.pipeline), transport.closed) == (MAX_PIPELINED, False)
     protocol.data_received(HEADER * 1000)
-    # The answer to the first is not broken into.
-    assert (len(protocol.pipeline), transport.closed, transport.written) == (MOST_PIPELINED, True, b"")
+    # Nothing is written into the response of the first request.
+    assert (len(protocol.pipeline), transport.closed, transport.written) == (MAX_PIPELINED, True, b"")
 
 
-def test_what_is_not_http_is_told_so_in_one_line(live: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_request_that_is_not_http_receives_400(live: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_connection(("127.0.0.1", live().port), timeout=30) as other, other.makefile("rb") as answer:
         other.sendall(b"\x16\x03\x01 hello\r\n\r\n")
         head, _, body = answer.read().partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400 ")
     assert b"content-type: application/json" in head
-    assert json.loads(body) == {"error": "this is not HTTP/1.1; send a request line and a header"}
+    assert json.loads(body) == {"error": "the request is not valid HTTP/1.1"}
     assert len(caplog.messages) <= 1
 
 
-def test_a_wish_for_another_protocol_is_passed_over(live: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_protocol_upgrade_is_ignored(live: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
     with closing(http.client.HTTPConnection("127.0.0.1", live().port, timeout=30)) as client:
         for _ in range(2):
             client.request("GET", "/healthz", headers={"Connection": "Upgrade", "Upgrade": "websocket"})
@@ -207,7 +207,7 @@ def test_a_wish_for_another_protocol_is_passed_over(live: Callable[..., Any], ca
     assert caplog.messages == []
 
 
-def test_the_service_closes_what_is_idle_or_unfinished(live: Callable[..., Any]) -> None:
+def test_idle_and_slow_connections_are_closed(live: Callable[..., Any]) -> None:
     running = live(read_seconds=0.3)
     address = ("127.0.0.1", running.port)
     with socket.create_connection(address, timeout=30) as idle:
@@ -238,7 +238,7 @@ def post(port: int, body: dict[str, Any]) -> tuple[int, dict[str, str], dict[str
 HEAD = b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
 
 
-def test_slow_clients_and_those_who_hang_up(
+def test_clients_that_are_slow_or_disconnect(
     live: Callable[..., Any], digit_files: list[bytes], as_json: AsJson
 ) -> None:
     running = live(read_seconds=0.2)
@@ -251,11 +251,11 @@ def test_slow_clients_and_those_who_hang_up(
     assert running.service.admission.requests == 0
 
 
-def test_a_crowd_gets_200_or_503_and_nothing_else(
+def test_under_overload_every_response_is_200_or_503(
     live: Callable[..., Any], digit_files: list[bytes], as_json: AsJson, model: Any
 ) -> None:
-    """While the engine is held, the bound is reached: those beyond are refused at once, the others are answered."""
-    door, real = threading.Event(), model.engine
+    """While the engine waits, the queue fills up: further requests are refused at once, the others are computed."""
+    gate, real = threading.Event(), model.engine
     calls: list[str] = []
 
     class Held:
@@ -267,7 +267,7 @@ def test_a_crowd_gets_200_or_503_and_nothing_else(
 
         def __call__(self, images: NDArray[np.float32], *, operating_point: str) -> Answers:
             if calls:
-                assert door.wait(30)
+                assert gate.wait(30)
             calls.append(operating_point)
             answers: Answers = real(images, operating_point=operating_point)
             return answers
@@ -275,52 +275,52 @@ def test_a_crowd_gets_200_or_503_and_nothing_else(
     model.engine = Held()
     running = live(max_queue=8, max_batch=4, max_images=8, shed_by_budget=False)
     body = as_json(digit_files[:1])
-    with ThreadPoolExecutor(30) as crowd:
-        asked = [crowd.submit(post, running.port, body) for _ in range(30)]
-        # At most 8 wait and 4 are being computed; the others are refused while the door is still shut.
+    with ThreadPoolExecutor(30) as clients:
+        calls_made = [clients.submit(post, running.port, body) for _ in range(30)]
+        # At most 8 images wait and 4 are computed; the other requests are refused while the gate is closed.
         refused = 0
         while refused < 30 - 12:
-            refused = sum(call.done() for call in asked)
-        door.set()
-        answers = [call.result() for call in asked]
+            refused = sum(call.done() for call in calls_made)
+        gate.set()
+        answers = [call.result() for call in calls_made]
     assert {status for status, _, _ in answers} == {200, 503}
     for status, headers, content in answers:
         if status == 503:
             assert int(headers["retry-after"]) >= 1
-            assert "waiting already" in content["error"]
+            assert "of at most 8 images are waiting; try again later" in content["error"]
         else:
             assert content["answers"][0]["label"]
     assert post(running.port, body)[0] == 200
 
 
-def test_the_end_finishes_what_was_taken(
+def test_shutdown_completes_the_requests_in_progress(
     live: Callable[..., Any], digit_files: list[bytes], as_json: AsJson, model: Any
 ) -> None:
     running = live()
     assert post(running.port, as_json(digit_files[:1]))[0] == 200
-    inside, door, real = threading.Event(), threading.Event(), type(model.preprocess).normalise
+    inside, gate, real = threading.Event(), threading.Event(), type(model.preprocess).normalise
 
     def held(preprocess: Any, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
         inside.set()
-        assert door.wait(30)
+        assert gate.wait(30)
         made: NDArray[np.float32] = real(preprocess, pixels)
         return made
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as client:
         patch.setattr(type(model.preprocess), "normalise", held)
-        asked = client.submit(post, running.port, as_json(digit_files[:1]))
+        calls_made = client.submit(post, running.port, as_json(digit_files[:1]))
         assert inside.wait(30)
         running.stop()
-        door.set()
-        assert asked.result()[0] == 200
+        gate.set()
+        assert calls_made.result()[0] == 200
         running.join()
 
 
-def test_a_port_in_use_is_one_line() -> None:
-    with listen("127.0.0.1", 0) as taken:
+def test_a_bad_port_is_refused() -> None:
+    with bind_socket("127.0.0.1", 0) as taken:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(WorkError, match=rf"cannot listen on 127.0.0.1:{port}: Address already in use"):
-            listen("127.0.0.1", port)
-    with pytest.raises(RequestError, match="port 99999 does not exist"):
-        listen("127.0.0.1", 99999)
+            bind_socket("127.0.0.1", port)
+    with pytest.raises(RequestError, match="port 99999 is out of range; give 0 to 65535"):
+        bind_socket("127.0.0.1", 99999)

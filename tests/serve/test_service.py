@@ -1,23 +1,44 @@
-"""Settings of the service."""
+"""Settings and sample images of the service."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from elfnet.errors import RequestError
-from elfnet.serve.service import ServeSettings
+from elfnet.serve.service import ServeSettings, read_samples
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("settings", "message"),
     [
-        {"max_batch": 0},
-        {"wait_ms": -1.0},
-        {"max_images": 9, "max_queue": 8},
-        {"max_body_bytes": 11, "max_held_bytes": 10},
-        {"read_seconds": 0.0},
+        ({"max_batch": 0}, "max_batch=0 must be 1 or more"),
+        ({"wait_ms": -1.0}, "wait_ms=-1 must be between 0 and 1000"),
+        ({"max_images": 9, "max_queue": 8}, "max_images=9 of one request exceed max_queue=8; lower the first"),
+        (
+            {"max_body_bytes": 11, "max_held_bytes": 10},
+            "max_body_bytes=11 of one request exceed max_held_bytes=10",
+        ),
+        ({"read_seconds": 0.0}, "read_seconds=0 must be above 0 and at most 3600"),
     ],
 )
-def test_settings_that_contradict_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(RequestError, match=next(iter(wrong))):
-        ServeSettings(**wrong)
+def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        ServeSettings(**settings)
+
+
+def test_samples_are_the_images_of_a_folder(tmp_path: Path, digit_files: list[bytes]) -> None:
+    (tmp_path / "a <b>.png").write_bytes(digit_files[0])
+    (tmp_path / "b.png").write_text("no image")
+    (tmp_path / "c.txt").write_text("text")
+    (tmp_path / ".hidden.png").write_bytes(digit_files[1])
+    (sample,) = read_samples(tmp_path)
+    assert (sample.name, sample.content, sample.media_type) == ("a <b>.png", digit_files[0], "image/png")
+    assert read_samples(None) == ()
+
+
+def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"--samples .* has no images; put files of PNG, JPEG, WEBP, GIF, BMP there"):
+        read_samples(tmp_path)
+    with pytest.raises(RequestError, match=r"--samples .*none is not a folder; name a folder with images"):
+        read_samples(tmp_path / "none")

@@ -1,4 +1,4 @@
-"""The ASGI application."""
+"""The ASGI application: routes, exception handlers, middleware and the lifespan of the service."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,57 +8,61 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from elfnet.serve import predict as predict_routes
-from elfnet.serve import routes
-from elfnet.serve.errors import Refusal, add_error_answers, refusal_answer
-from elfnet.serve.middleware import Envelope
-from elfnet.serve.predict import PREDICT, predict
+from elfnet.serve import predict, routes
+from elfnet.serve.errors import ApiError, add_exception_handlers, api_error_response
+from elfnet.serve.middleware import ResponseMiddleware
 from elfnet.serve.service import Service
 from elfnet.version import __version__
 
 
 def create_app(service: Service) -> FastAPI:
-    """All routes around one service, which lives as long as the application does."""
+    """Create the ASGI application for one service, which it starts and closes."""
 
     @asynccontextmanager
-    async def life(_app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         service.start(asyncio.get_running_loop())
         try:
             yield
         finally:
             service.close()
 
-    # The interactive documentation of FastAPI is fetched from another host; /openapi.json says the same.
+    # FastAPI's interactive documentation loads scripts from another host; /openapi.json has the same content.
     app = FastAPI(
         title="elfnet",
         version=__version__,
-        description="Image classification that stops early, with the compute budget as a dial.",
+        description="Image classification with early exits: each request can set its own compute budget.",
         docs_url=None,
         redoc_url=None,
-        lifespan=life,
+        lifespan=lifespan,
     )
     app.state.service = service
-    app.include_router(predict_routes.router)
+    app.include_router(predict.router)
     app.include_router(routes.router)
-    add_error_answers(app)
-    app.add_middleware(QuickWay, service=service)
-    app.add_middleware(Envelope, service=service)
+    add_exception_handlers(app)
+    # The middleware that is added last runs first.
+    app.add_middleware(PredictFastPath, service=service)
+    app.add_middleware(ResponseMiddleware, service=service)
     return app
 
 
-class QuickWay:
-    """ASGI middleware. The router knows the route as well, for OpenAPI and for other methods."""
+class PredictFastPath:
+    """ASGI middleware that calls the predict route directly.
+
+    FastAPI's routing of a request takes longer than parsing it. The route is registered in the router too, for
+    OpenAPI and for the 405 response to other methods.
+    """
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app, self._service = app, service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] != PREDICT.path or scope["method"] != "POST":
+        route = predict.PREDICT_ROUTE
+        if scope["type"] != "http" or scope["path"] != route.path or scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
-        scope["route"] = PREDICT
+        scope["route"] = route
         try:
-            answer = await predict(Request(scope, receive), self._service)
-        except Refusal as refusal:
-            answer = refusal_answer(refusal)
-        await answer(scope, receive, send)
+            response = await predict.predict(Request(scope, receive), self._service)
+        except ApiError as error:
+            response = api_error_response(error)
+        await response(scope, receive, send)

@@ -1,7 +1,6 @@
-"""Every failure as `{"error": "one line"}`."""
+"""Error responses: every failure is sent as `{"error": "one line"}`."""
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -15,13 +14,20 @@ from starlette.types import Receive, Scope, Send
 
 from elfnet.registry import unknown_name
 
+NOT_FOUND = "not found; /openapi.json lists the routes"
+MAX_NAME = 120
+"""Characters of a name from a request that are repeated in a message."""
 
-class Refusal(Exception):  # noqa: N818 (an answer, not a failure)
-    """Becomes `{"error": message}` with this status.
+MAX_DRAINED_BYTES = 64_000_000
+DRAIN_SECONDS = 10.0
+
+
+class ApiError(Exception):
+    """A request that is refused; sent as `{"error": message}`.
 
     Attributes:
-        status: 4xx or 503.
-        headers: to send along.
+        status: the HTTP status code, 4xx or 503.
+        headers: response headers; as keyword arguments they are written with underscores (`Retry_After="5"`).
     """
 
     def __init__(self, status: int, message: str, **headers: str) -> None:
@@ -30,124 +36,130 @@ class Refusal(Exception):  # noqa: N818 (an answer, not a failure)
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
-def overloaded(message: str, retry_seconds: int) -> Refusal:
-    """503: come back later."""
-    return Refusal(503, message, Retry_After=str(retry_seconds))
-
-
-def too_large(message: str) -> Refusal:
-    """413 to a request that came whole."""
-    return Refusal(413, message)
-
-
-class BodyTooLarge(Refusal):
-    """413 to a client who is still sending; the connection is closed, as the rest is not kept."""
+class BodyTooLargeError(ApiError):
+    """413 while the client is still sending: the rest is drained and the connection is closed."""
 
     def __init__(self, message: str) -> None:
         super().__init__(413, message, Connection="close")
 
 
-MOST_DROPPED_BYTES = 64_000_000
-DROP_SECONDS = 10.0
+def too_large(message: str) -> ApiError:
+    """Return the 413 error for a request that was received completely."""
+    return ApiError(413, message)
 
 
-class LingeringAnswer(JSONResponse):
-    """Sent at once, ended when the rest of the request has come or a bound is reached."""
+def overloaded(message: str, retry_after: int) -> ApiError:
+    """Return the 503 error with a `Retry-After` header in seconds."""
+    return ApiError(503, message, Retry_After=str(retry_after))
+
+
+class DrainingResponse(JSONResponse):
+    """A response to a client that is still sending its request.
+
+    If the connection were closed on unread bytes, the client would see a reset instead of the response. So the
+    response is sent at once and is completed when the rest of the request has arrived or a limit is reached.
+    """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await send({"type": "http.response.body", "body": self.body, "more_body": True})
-        await drop_rest(receive, most_bytes=MOST_DROPPED_BYTES, seconds=DROP_SECONDS)
+        await drain_body(receive, max_bytes=MAX_DRAINED_BYTES, timeout=DRAIN_SECONDS)
         await send({"type": "http.response.body", "body": b""})
 
 
-async def drop_rest(receive: Receive, *, most_bytes: int, seconds: float) -> None:
-    """Read what is left of a body and keep none of it; stops at either bound, and when the client hangs up."""
-    dropped, more = 0, True
+async def drain_body(receive: Receive, *, max_bytes: int, timeout: float) -> None:
+    """Receive the rest of a body and discard it, until its end, a disconnect, `max_bytes` or `timeout` seconds."""
+    drained, more = 0, True
     with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            while more and dropped < most_bytes:
+        async with asyncio.timeout(timeout):
+            while more and drained < max_bytes:
                 message = await receive()
-                dropped += len(message.get("body", b""))
+                drained += len(message.get("body", b""))
                 more = message.get("more_body", False)
 
 
-logger = logging.getLogger("elfnet.serve")
-
-
-def add_error_answers(app: FastAPI) -> None:
-    app.add_exception_handler(Refusal, _refusal)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _http)
-
-
-def error_answer(
-    status: int, message: str, headers: dict[str, str] | None = None, *, kind: type[JSONResponse] = JSONResponse
+def error_response(
+    status: int,
+    message: str,
+    headers: dict[str, str] | None = None,
+    *,
+    response_class: type[JSONResponse] = JSONResponse,
 ) -> JSONResponse:
-    # One line, whatever a library put into the message.
-    return kind({"error": " ".join(message.split())}, status, headers)
+    """Return the response `{"error": message}`; line breaks in the message become spaces."""
+    return response_class({"error": " ".join(message.split())}, status, headers)
 
 
-def refusal_answer(refusal: Refusal) -> JSONResponse:
-    kind = LingeringAnswer if isinstance(refusal, BodyTooLarge) else JSONResponse
-    return error_answer(refusal.status, str(refusal), refusal.headers, kind=kind)
+def api_error_response(error: ApiError) -> JSONResponse:
+    """Return the response for an `ApiError`."""
+    response_class = DrainingResponse if isinstance(error, BodyTooLargeError) else JSONResponse
+    return error_response(error.status, str(error), error.headers, response_class=response_class)
 
 
-async def _refusal(_request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, Refusal)
-    return refusal_answer(error)
+def add_exception_handlers(app: FastAPI) -> None:
+    """Make every exception that FastAPI handles an error response of this module."""
+    app.add_exception_handler(ApiError, _on_api_error)
+    app.add_exception_handler(RequestValidationError, _on_validation_error)
+    app.add_exception_handler(HTTPException, _on_http_exception)
 
 
-async def _invalid(_request: Request, error: Exception) -> JSONResponse:
+async def _on_api_error(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, ApiError)
+    return api_error_response(error)
+
+
+async def _on_validation_error(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    # Bodies are read by hand; what is left is a part of a path, whose place comes first.
-    return error_answer(422, sentence({**first, "loc": first["loc"][1:]}))
+    # FastAPI validates no bodies here, only path parameters; the first part of the location is "path".
+    return error_response(422, validation_message({**first, "loc": first["loc"][1:]}))
 
 
-async def _http(request: Request, error: Exception) -> JSONResponse:
+async def _on_http_exception(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    message = {404: "there is nothing here; see /openapi.json", 405: f"{request.method} is not answered here"}
-    return error_answer(error.status_code, message.get(error.status_code, str(error.detail)), dict(error.headers or {}))
+    messages = {404: NOT_FOUND, 405: f"method {request.method} is not allowed here"}
+    message = messages.get(error.status_code, str(error.detail))
+    return error_response(error.status_code, message, dict(error.headers or {}))
 
-
-LONGEST_NAME = 120
 
 _MUST_BE = {
-    "string_type": "text",
+    "string_type": "a string",
     "list_type": "a list",
     "model_type": "a JSON object",
     "bool_type": "true or false",
-    "int_type": "a whole number",
-    "int_parsing": "a whole number",
+    "int_type": "an integer",
+    "int_parsing": "an integer",
     "float_type": "a number",
     "finite_number": "a finite number",
     "greater_than_equal": "{ge} or more",
 }
 
 
-def describe(error: ValidationError, model: type[BaseModel]) -> tuple[int, str]:
-    """Status and one line for the first thing that is wrong with a body: 400 if it is no JSON, else 422."""
+def describe_validation_error(error: ValidationError, model: type[BaseModel]) -> tuple[int, str]:
+    """Describe the first problem of a JSON body in terms of what to send.
+
+    Returns:
+        The status (400 if the body is not JSON, otherwise 422) and a message of one line.
+    """
     errors = error.errors(include_url=False, include_input=False)
-    # A misspelt field is unknown and leaves the right one missing; the former says what was misspelt.
+    # A misspelt field is reported as unknown, and the right one as missing; the former is more helpful.
     first = next((one for one in errors if one["type"] == "extra_forbidden" and len(one["loc"]) == 1), errors[0])
-    kind, where = first["type"], first["loc"]
+    kind, location = first["type"], first["loc"]
     if kind == "json_invalid":
         return 400, f"the body is not JSON: {first['msg'].removeprefix('Invalid JSON: ')}"
-    if kind == "extra_forbidden" and len(where) == 1:
-        return 422, str(unknown_name("field", str(where[0])[:LONGEST_NAME], list(model.model_fields)))
-    if kind == "missing" and len(where) == 1:
-        name = str(where[0])
+    if kind == "extra_forbidden" and len(location) == 1:
+        return 422, str(unknown_name("field", str(location[0])[:MAX_NAME], list(model.model_fields)))
+    if kind == "missing" and len(location) == 1:
+        name = str(location[0])
         return 422, f"field {name!r} is missing; send {name}: {model.model_fields[name].description}"
-    if where[:1] == ("images",) and len(where) > 1:
-        # An image may be written in two ways, so that each mistake is reported for both.
-        return 422, f'image {int(where[1]) + 1} must be base64 text or {{"name": text, "data": base64 text}}'
-    return 422, sentence(first)
+    if location[:1] == ("images",) and len(location) > 1:
+        # An image is a string or an object, and pydantic reports each problem once for either.
+        return 422, f'image {int(location[1]) + 1} must be a base64 string or {{"name": string, "data": base64 string}}'
+    return 422, validation_message(first)
 
 
-def sentence(error: Mapping[str, Any]) -> str:
-    """One line for one of pydantic's errors."""
-    name = ".".join(str(part) for part in error["loc"])[:LONGEST_NAME] or "the body"
+def validation_message(error: Mapping[str, Any]) -> str:
+    """Return one line for one of pydantic's errors."""
+    name = ".".join(str(part) for part in error["loc"])[:MAX_NAME] or "the body"
     kind, context = error["type"], error.get("ctx", {})
     if kind in _MUST_BE:
         return f"{name} must be {_MUST_BE[kind].format(**context)}"

@@ -1,4 +1,4 @@
-"""Around every request: its figures, headers that browsers obey, and an answer even to a defect of ours."""
+"""ASGI middleware around every request: security headers, request metrics and the response to an internal error."""
 
 import logging
 import time
@@ -6,28 +6,31 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from elfnet.serve.errors import error_answer
+from elfnet.serve.errors import error_response
 from elfnet.serve.service import Service
 
 logger = logging.getLogger("elfnet.serve")
 
-POLICY = (
+CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-HEADERS = {
-    b"content-security-policy": POLICY.encode(),
+SECURITY_HEADERS = {
+    b"content-security-policy": CONTENT_SECURITY_POLICY.encode(),
     b"x-content-type-options": b"nosniff",
     b"referrer-policy": b"no-referrer",
     b"cross-origin-resource-policy": b"same-origin",
     b"cross-origin-opener-policy": b"same-origin",
     b"permissions-policy": b"camera=(), microphone=(), geolocation=()",
 }
-OTHER = "other"
+UNKNOWN_ROUTE = "other"
 
 
-class Envelope:
-    """ASGI middleware; outermost, so that nothing escapes it."""
+class ResponseMiddleware:
+    """Adds the security headers to every response, counts it, and answers 500 if the application raises.
+
+    It must be the outermost middleware.
+    """
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app, self._service = app, service
@@ -36,29 +39,31 @@ class Envelope:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began, status = time.perf_counter(), 0
+        start, status = time.perf_counter(), 0
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                there = {name.lower() for name, _ in message["headers"]}
-                more = HEADERS if b"cache-control" in there else {**HEADERS, b"cache-control": b"no-store"}
-                message["headers"] = [*message["headers"], *more.items()]
+                present = {name.lower() for name, _ in message["headers"]}
+                added = SECURITY_HEADERS
+                if b"cache-control" not in present:
+                    added = {**SECURITY_HEADERS, b"cache-control": b"no-store"}
+                message["headers"] = [*message["headers"], *added.items()]
             await send(message)
 
         try:
             await self._app(scope, receive, send_with_headers)
         except Exception:
-            logger.exception("defect while answering %s %r", scope["method"], scope["path"])
+            logger.exception("internal error in %s %r", scope["method"], scope["path"])
             if status == 0:
-                answer = error_answer(500, "something went wrong here; the log of the service tells more")
-                await answer(scope, receive, send_with_headers)
+                response = error_response(500, "internal error; see the log of the service")
+                await response(scope, receive, send_with_headers)
         finally:
-            self._service.metrics.on_request(_route(scope), status, time.perf_counter() - began)
+            self._service.metrics.on_request(_route_label(scope), status, time.perf_counter() - start)
 
 
-def _route(scope: Scope) -> str:
-    """The pattern of the route: what a client writes must not become a name of a figure."""
+def _route_label(scope: Scope) -> str:
+    """Return the path pattern of the route: a path from a client must not become a label of a metric."""
     route: Any = scope.get("route")
-    return str(getattr(route, "path", OTHER))
+    return str(getattr(route, "path", UNKNOWN_ROUTE))

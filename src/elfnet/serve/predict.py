@@ -1,7 +1,6 @@
-"""POST /v1/predict"""
+"""POST /v1/predict: read and parse the request, decode its images, compute, respond."""
 
 # Shapes: N images, H height, W width, K channels
-# Shapes: H height, W width, K channels
 
 import asyncio
 import re
@@ -19,23 +18,26 @@ from elfnet.data.read_image import FORMATS
 from elfnet.deploy.images.preprocess import Preprocess
 from elfnet.errors import RequestError, WorkError
 from elfnet.serve.admission import read_body
-from elfnet.serve.batcher import Batched
-from elfnet.serve.errors import Refusal
-from elfnet.serve.requests import Asked, PredictJson, Upload, read_asked
-from elfnet.serve.responses import ErrorAnswer, PredictAnswer, explanation, named_answers
-from elfnet.serve.service import Service, running_service
+from elfnet.serve.batcher import BatchResult
+from elfnet.serve.errors import ApiError, too_large
+from elfnet.serve.requests import PredictBody, PredictRequest, Upload, parse_request
+from elfnet.serve.responses import ErrorResponse, PredictResponse, explain, image_results
+from elfnet.serve.service import Service, get_service
+
+SMALL_BODY_BYTES, SMALL_PIXELS = 65_536, 128 * 128
+"""Up to these sizes the event loop parses and decodes itself: using another thread would take as long."""
 
 router = APIRouter()
 
-REFUSALS: dict[int | str, dict[str, Any]] = {
-    400: {"model": ErrorAnswer, "description": "not JSON, not a form, no image, or not base64"},
-    408: {"model": ErrorAnswer, "description": "the request took too long to arrive"},
-    413: {"model": ErrorAnswer, "description": "too many bytes, pixels or images"},
-    415: {"model": ErrorAnswer, "description": "another content type"},
-    422: {"model": ErrorAnswer, "description": "not an image, or an unknown operating point"},
-    503: {"model": ErrorAnswer, "description": "overloaded; Retry-After says when to come back"},
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    400: {"model": ErrorResponse, "description": "the body is not valid JSON, multipart or base64, or has no image"},
+    408: {"model": ErrorResponse, "description": "the body took too long to arrive"},
+    413: {"model": ErrorResponse, "description": "too many bytes, images or pixels"},
+    415: {"model": ErrorResponse, "description": "unsupported content type"},
+    422: {"model": ErrorResponse, "description": "invalid field, unknown operating point, or not an image"},
+    503: {"model": ErrorResponse, "description": "overloaded or shutting down; see the header Retry-After"},
 }
-_FORM = {
+_FORM_SCHEMA = {
     "type": "object",
     "required": ["image"],
     "properties": {
@@ -49,22 +51,22 @@ _FORM = {
 
 
 def _json_schema() -> dict[str, Any]:
-    """Of the JSON body, in one piece: what stands under `$defs` would not be found from inside a larger document."""
-    schema = PredictJson.model_json_schema()
-    parts = schema.pop("$defs")
+    """Return the schema of the JSON body without `$defs`, whose references do not resolve inside OpenAPI."""
+    schema = PredictBody.model_json_schema()
+    definitions = schema.pop("$defs")
     choices = schema["properties"]["images"]["items"]["anyOf"]
     schema["properties"]["images"]["items"]["anyOf"] = [
-        parts[choice["$ref"].rpartition("/")[2]] if "$ref" in choice else choice for choice in choices
+        definitions[choice["$ref"].rpartition("/")[2]] if "$ref" in choice else choice for choice in choices
     ]
     return schema
 
 
-# The body is read by hand, within limits, so the description is written by hand as well.
-_BODY = {
+# The route reads the body itself, within limits, so FastAPI cannot derive this part of OpenAPI.
+_REQUEST_BODY = {
     "requestBody": {
         "required": True,
         "content": {
-            "multipart/form-data": {"schema": _FORM},
+            "multipart/form-data": {"schema": _FORM_SCHEMA},
             "application/json": {"schema": _json_schema()},
         },
     }
@@ -72,71 +74,66 @@ _BODY = {
 
 
 @router.post(
-    "/v1/predict", response_model=PredictAnswer, responses=REFUSALS, openapi_extra=_BODY, summary="Classify images"
+    "/v1/predict",
+    response_model=PredictResponse,
+    responses=_ERRORS,
+    openapi_extra=_REQUEST_BODY,
+    summary="Classify images",
 )
-async def predict(request: Request, service: Annotated[Service, Depends(running_service)]) -> Response:
-    """Classify one or many images, at the operating point in force or at one of the request's own."""
-    began = time.perf_counter()
+async def predict(request: Request, service: Annotated[Service, Depends(get_service)]) -> Response:
+    """Classify one or more images, at the operating point or budget of the request or at the service's own."""
+    start = time.perf_counter()
     limits = service.settings
-    with service.admission.admit() as place:
-        body = await read_body(request, place, most_bytes=limits.max_body_bytes, seconds=limits.read_seconds)
-        asked, pixels_NHWK = await prepare(service, request.headers.get("content-type", ""), body)
+    with service.admission.admit() as slot:
+        body = await read_body(request, slot, max_bytes=limits.max_body_bytes, timeout=limits.read_seconds)
+        parsed, pixels_NHWK = await decode_request(service, request.headers.get("content-type", ""), body)
         loop = asyncio.get_running_loop()
-        promised: asyncio.Future[Batched] = loop.create_future()
-        service.batcher.submit(promised, pixels_NHWK, asked.point, every_exit=asked.explain)
-        done = await promised
-        answers = named_answers(service.model, [upload.name for upload in asked.uploads], done.answers, asked.top)
-        if done.logits_EC is not None:
-            every_point = loop.run_in_executor(service.decoders, explanation, service.model, done.logits_EC)
-            answers[0].explanation = await every_point
-    answer = PredictAnswer(
-        operating_point=done.point,
-        milliseconds=1000.0 * (time.perf_counter() - began),
-        engine_milliseconds=done.engine_ms,
-        batch=done.batch,
-        answers=answers,
+        future: asyncio.Future[BatchResult] = loop.create_future()
+        service.batcher.submit(future, pixels_NHWK, parsed.point, all_exits=parsed.explain)
+        result = await future
+        images = image_results(service.model, [upload.name for upload in parsed.uploads], result.answers, parsed.top)
+        if result.logits_EC is not None:
+            images[0].explanation = await loop.run_in_executor(
+                service.decode_pool, explain, service.model, result.logits_EC
+            )
+    response = PredictResponse(
+        operating_point=result.point,
+        milliseconds=1000.0 * (time.perf_counter() - start),
+        engine_milliseconds=result.engine_ms,
+        batch=result.batch,
+        answers=images,
     )
-    # Made here: FastAPI would validate the answer once more.
-    return Response(answer.model_dump_json(), media_type="application/json")
+    # Serialised here, because FastAPI would validate the response once more.
+    return Response(response.model_dump_json(), media_type="application/json")
 
 
-PREDICT = next(route for route in router.routes if isinstance(route, APIRoute))
+PREDICT_ROUTE = next(route for route in router.routes if isinstance(route, APIRoute))
 
 
-SMALL_BODY, FEW_PIXELS = 65_536, 128 * 128
-"""Up to here the event loop does the work itself: for a small image, going to another thread and back takes as long."""
+async def decode_request(service: Service, content_type: str, body: bytes) -> tuple[PredictRequest, NDArray[np.uint8]]:
+    """Parse a body and decode its images, so that a bad request is refused before it enters the queue.
 
-Opened = tuple[Asked, list[Image.Image]]
-
-
-async def prepare(service: Service, content_type: str, body: bytes) -> tuple[Asked, NDArray[np.uint8]]:
-    """What is asked, and the images, uint8 (N, H, W, K)."""
+    Returns:
+        The request, and its images in the network's size, uint8 (N, H, W, K).
+    """
     loop = asyncio.get_running_loop()
-    if len(body) <= SMALL_BODY:
-        asked, pictures = _open(service, content_type, body)
-        # A few bytes can be many pixels.
-        if sum(picture.width * picture.height for picture in pictures) <= FEW_PIXELS:
-            return asked, _decode(service, asked, pictures)
+    if len(body) <= SMALL_BODY_BYTES:
+        parsed, images = _parse_and_open(service, content_type, body)
+        # A small file can have many pixels.
+        if sum(image.width * image.height for image in images) <= SMALL_PIXELS:
+            return parsed, _decode_all(service, parsed, images)
     else:
-        asked, pictures = await loop.run_in_executor(service.decoders, _open, service, content_type, body)
-    return asked, await loop.run_in_executor(service.decoders, _decode, service, asked, pictures)
+        parsed, images = await loop.run_in_executor(service.decode_pool, _parse_and_open, service, content_type, body)
+    return parsed, await loop.run_in_executor(service.decode_pool, _decode_all, service, parsed, images)
 
 
-def _open(service: Service, content_type: str, body: bytes) -> Opened:
-    asked = read_asked(content_type, body, most_images=service.settings.max_images)
-    _require_point(service, asked.point)
-    return asked, [open_upload(upload, most_pixels=service.settings.max_pixels) for upload in asked.uploads]
+def _parse_and_open(service: Service, content_type: str, body: bytes) -> tuple[PredictRequest, list[Image.Image]]:
+    parsed = parse_request(content_type, body, max_images=service.settings.max_images)
+    _check_point(service, parsed.point)
+    return parsed, [open_image(upload, max_pixels=service.settings.max_pixels) for upload in parsed.uploads]
 
 
-def _decode(service: Service, asked: Asked, pictures: list[Image.Image]) -> NDArray[np.uint8]:
-    pixels_NHWK = np.empty((len(pictures), *service.model.preprocess.shape), dtype=np.uint8)
-    for i, (upload, picture) in enumerate(zip(asked.uploads, pictures, strict=True)):
-        with picture:
-            pixels_NHWK[i] = decode(picture, upload.name, service.model.preprocess)
-    return pixels_NHWK
-
-
-def _require_point(service: Service, point: str | float | None) -> None:
+def _check_point(service: Service, point: str | float | None) -> None:
     family = service.model.engine.family
     try:
         if isinstance(point, str):
@@ -144,29 +141,41 @@ def _require_point(service: Service, point: str | float | None) -> None:
         elif point is not None:
             family.for_budget(point)
     except RequestError as error:
-        raise Refusal(422, str(error)) from None
+        raise ApiError(422, str(error)) from None
 
 
-def open_upload(upload: Upload, *, most_pixels: int) -> Image.Image:
-    """An image of which only the header was read; 422 or 413 with its name."""
+def open_image(upload: Upload, *, max_pixels: int) -> Image.Image:
+    """Open an image file without decoding it.
+
+    Raises:
+        ApiError: 422 if it is not an image, 413 if it has too many pixels.
+    """
     name = upload.name
     if not upload.content:
-        raise Refusal(422, f"{name} is empty; send an image file")
+        raise ApiError(422, f"{name} is empty; send an image file")
     try:
-        picture = Image.open(BytesIO(upload.content), formats=FORMATS)
+        image = Image.open(BytesIO(upload.content), formats=FORMATS)
     except Image.DecompressionBombError:
-        raise Refusal(413, f"{name} has more than {most_pixels:,} pixels; make it smaller") from None
+        raise too_large(f"{name} has more than {max_pixels:,} pixels; make it smaller") from None
     except Exception:
-        raise Refusal(422, f"{name} is not an image or is damaged; send one of: {', '.join(FORMATS)}") from None
-    width, height = picture.size
-    if width * height > most_pixels:
-        raise Refusal(413, f"{name} has {width} x {height} pixels, the limit is {most_pixels:,}; make it smaller")
-    return picture
+        raise ApiError(422, f"{name} is not an image or is damaged; send one of: {', '.join(FORMATS)}") from None
+    width, height = image.size
+    if width * height > max_pixels:
+        raise too_large(f"{name} has {width} x {height} pixels, the limit is {max_pixels:,}; make it smaller")
+    return image
 
 
-def decode(picture: Image.Image, name: str, preprocess: Preprocess) -> NDArray[np.uint8]:
-    """Pixels as `Model.predict` makes them of a picture, uint8 (H, W, K); 422 with the image's name."""
+def _decode_all(service: Service, parsed: PredictRequest, images: list[Image.Image]) -> NDArray[np.uint8]:
+    pixels_NHWK = np.empty((len(images), *service.model.preprocess.shape), dtype=np.uint8)
+    for i, (upload, image) in enumerate(zip(parsed.uploads, images, strict=True)):
+        with image:
+            pixels_NHWK[i] = _decode(image, upload.name, service.model.preprocess)
+    return pixels_NHWK
+
+
+def _decode(image: Image.Image, name: str, preprocess: Preprocess) -> NDArray[np.uint8]:
+    """Decode one image as `Model.predict` does, uint8 (H, W, K)."""
     try:
-        return preprocess.pixels(picture)
+        return preprocess.pixels(image)
     except WorkError as error:
-        raise Refusal(422, re.sub(r"\bthe picture\b", lambda _: name, str(error), count=1)) from None
+        raise ApiError(422, re.sub(r"\bthe picture\b", lambda _: name, str(error), count=1)) from None

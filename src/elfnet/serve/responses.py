@@ -1,18 +1,13 @@
-"""What the service says, as JSON."""
+"""The JSON responses of the service, and how they are made from predictions."""
 
 # Shapes: N images, E exits, C classes, T of them named
-# Shapes: N images, E exits, C classes, K channels, H height, W width
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
-from elfnet.calibrate.family import Family
-from elfnet.calibrate.operating_point import OperatingPoint
-from elfnet.deploy.backend import Backend
 from elfnet.deploy.engine import ABSTAINED, Answers
 from elfnet.deploy.model import Model
 from elfnet.exits.cost_to_exit import cost_to_exit
@@ -20,12 +15,21 @@ from elfnet.exits.policy import Policy, Reading
 
 
 class TopClass(BaseModel):
+    """One of the most probable classes."""
+
     label: str
     probability: float
 
 
-class PointSeen(BaseModel):
-    """The answer that another operating point would give to this image."""
+class PointResult(BaseModel):
+    """The prediction for an image at one operating point.
+
+    Attributes:
+        exit: the exit taken, from 1.
+        cost: relative to the plain backbone.
+        confidence_by_exit: confidence at every exit, also at those after the exit taken.
+        label_by_exit: prediction at every exit.
+    """
 
     operating_point: str
     label: str
@@ -37,10 +41,24 @@ class PointSeen(BaseModel):
 
 
 class Explanation(BaseModel):
-    points: list[PointSeen]
+    """The prediction for an image at every operating point."""
+
+    points: list[PointResult]
 
 
-class ImageAnswer(BaseModel):
+class ImageResult(BaseModel):
+    """The prediction for one image.
+
+    Attributes:
+        name: the name of the image in the request.
+        label: None if the model abstained.
+        class_index: from 0; None if the model abstained.
+        exit: the exit taken, from 1.
+        cost: relative to the plain backbone.
+        top: the most probable classes, best first.
+        explanation: only if the request asked for it.
+    """
+
     name: str
     label: str | None
     class_index: int | None
@@ -51,35 +69,39 @@ class ImageAnswer(BaseModel):
     explanation: Explanation | None = None
 
 
-class PredictAnswer(BaseModel):
-    """Answers in the order of the images.
+class PredictResponse(BaseModel):
+    """The response to a prediction request.
 
     Attributes:
-        milliseconds: from the first byte of the request to here.
-        engine_milliseconds: of the batch that this request was computed in.
-        batch: images of that batch.
+        operating_point: the operating point that was used.
+        milliseconds: from the start of the request until this response.
+        engine_milliseconds: duration of the engine call that computed this request.
+        batch: images of that call, including those of other requests.
+        answers: one result per image, in the order of the request.
     """
 
     operating_point: str
     milliseconds: float
     engine_milliseconds: float
     batch: int
-    answers: list[ImageAnswer]
+    answers: list[ImageResult]
 
 
-class ErrorAnswer(BaseModel):
+class ErrorResponse(BaseModel):
+    """The response to a request that was refused."""
+
     error: str
 
 
-def named_answers(model: Model, names: Sequence[str], answers: Answers, top: int) -> list[ImageAnswer]:
-    """One answer an image; exits are counted from 1."""
-    # Stable: of equally probable classes the first comes first, as in the answer itself.
+def image_results(model: Model, names: Sequence[str], answers: Answers, top: int) -> list[ImageResult]:
+    """Return one result per image, with the `top` most probable classes."""
+    # A stable sort keeps the order of equally probable classes, so that the first is the prediction.
     best_NT = np.argsort(-answers.probability_NC, axis=1, kind="stable")[:, :top]
-    found = []
+    results = []
     for i, name in enumerate(names):
         index = int(answers.prediction_N[i])
-        found.append(
-            ImageAnswer(
+        results.append(
+            ImageResult(
                 name=name,
                 label=None if index == ABSTAINED else model.class_names[index],
                 class_index=None if index == ABSTAINED else index,
@@ -92,76 +114,40 @@ def named_answers(model: Model, names: Sequence[str], answers: Answers, top: int
                 ],
             )
         )
-    return found
+    return results
 
 
-def explanation(model: Model, logits_EC: NDArray[np.float64]) -> Explanation:
-    """What every operating point makes of one image, with what each exit says."""
-    points = []
-    for view in views(model.engine.family, logits_EC):
-        labels = [model.class_names[index] for index in view.class_E]
-        points.append(
-            PointSeen(
-                operating_point=view.point.name,
-                label=labels[view.exit],
-                confidence=float(view.confidence_E[view.exit]),
-                exit=view.exit + 1,
-                cost=view.cost,
-                confidence_by_exit=view.confidence_E.tolist(),
+def explain(model: Model, logits_EC: NDArray[np.float64]) -> Explanation:
+    """Return what every operating point predicts for one image, given the logits of every exit."""
+    family = model.engine.family
+    by_reading: dict[Reading, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
+    results = []
+    for point in family.points:
+        policy = point.policy
+        # Points differ in their thresholds, but rarely in how they compute a confidence from logits.
+        if policy.reading not in by_reading:
+            by_reading[policy.reading] = _predict_at_every_exit(policy, logits_EC)
+        class_E, confidence_E = by_reading[policy.reading]
+        taken = int(policy.first_exit(confidence_E[None])[0])
+        labels = [model.class_names[index] for index in class_E]
+        results.append(
+            PointResult(
+                operating_point=point.name,
+                label=labels[taken],
+                confidence=float(confidence_E[taken]),
+                exit=taken + 1,
+                cost=float(cost_to_exit(family.cost, family.head_cost, policy)[taken]),
+                confidence_by_exit=confidence_E.tolist(),
                 label_by_exit=labels,
             )
         )
-    return Explanation(points=points)
+    return Explanation(points=results)
 
 
-@dataclass(frozen=True, eq=False)
-class PointView:
-    """One image at one operating point.
-
-    Attributes:
-        class_E: the answer that each exit would give, also those after the one taken.
-        confidence_E: in that answer.
-        exit: the one taken, from 0.
-        cost: of this image.
-    """
-
-    point: OperatingPoint
-    class_E: NDArray[np.int64]
-    confidence_E: NDArray[np.float64]
-    exit: int
-    cost: float
-
-
-def logits_of_every_exit(backend: Backend, images_NKHW: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Run all stages and all heads: logits (E, N, C)."""
-    features = backend.start(images_NKHW)
-    logits = []
-    for k in range(backend.exits):
-        features, logits_NC = backend.run(k, features)
-        logits.append(np.asarray(logits_NC, dtype=np.float64))
-    return np.stack(logits)
-
-
-def views(family: Family, logits_EC: NDArray[np.float64]) -> list[PointView]:
-    """What every operating point makes of the logits of one image."""
-    said: dict[Reading, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
-    found = []
-    for point in family.points:
-        policy = point.policy
-        # Points differ in their thresholds, but rarely in how they make a confidence of the logits.
-        key = policy.reading
-        if key not in said:
-            said[key] = _said_by_every_exit(policy, logits_EC)
-        class_E, confidence_E = said[key]
-        taken = int(policy.first_exit(confidence_E[None])[0])
-        cost = float(cost_to_exit(family.cost, family.head_cost, policy)[taken])
-        found.append(PointView(point, class_E, confidence_E, taken, cost))
-    return found
-
-
-def _said_by_every_exit(
+def _predict_at_every_exit(
     policy: Policy, logits_EC: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return class and confidence at every exit."""
     evidence_1C = None
     class_E = np.empty(len(logits_EC), dtype=np.int64)
     confidence_E = np.empty(len(logits_EC), dtype=np.float64)

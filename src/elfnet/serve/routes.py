@@ -1,4 +1,4 @@
-"""GET /v1/model, GET and PUT /v1/operating-point"""
+"""All routes except predict: model, operating point, health, metrics, samples and the web page."""
 
 import hmac
 import os
@@ -13,51 +13,65 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from elfnet.errors import RequestError, WorkError
 from elfnet.serve.admission import read_body
-from elfnet.serve.errors import Refusal, describe
-from elfnet.serve.responses import ErrorAnswer
-from elfnet.serve.service import Service, running_service
+from elfnet.serve.errors import NOT_FOUND, ApiError, describe_validation_error
+from elfnet.serve.responses import ErrorResponse
+from elfnet.serve.service import Service, get_service
 from elfnet.version import __version__
 
+TOKEN_VARIABLE = "ELFNET_TOKEN"
+MAX_POINT_BODY_BYTES = 10_000
+PAGE = Path(__file__).parent / "page"
+MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+PAGE_FILES = {path.name: path.read_bytes() for path in sorted(PAGE.iterdir()) if path.suffix in MEDIA_TYPES}
+"""Read once at import: a path from a request never reaches the file system."""
+
 router = APIRouter()
-MOST_BYTES = 10_000
-Running = Annotated[Service, Depends(running_service)]
+ServiceDependency = Annotated[Service, Depends(get_service)]
 
 
-class ChosenPoint(BaseModel):
-    """By name, or by budget: the most accurate point within this mean cost."""
+def read_token(file: Path | None) -> str | None:
+    """Read the token from a file, or from the environment variable `ELFNET_TOKEN`; None if there is none.
 
-    model_config = ConfigDict(extra="forbid", strict=True)
-    operating_point: str | None = None
-    budget: Annotated[float | None, Field(allow_inf_nan=False)] = None
-
-    @model_validator(mode="after")
-    def _one_of_both(self) -> Self:
-        if (self.operating_point is None) == (self.budget is None):
-            raise ValueError("send operating_point or budget, one of them")
-        return self
-
-
-class PointInForce(BaseModel):
-    """The point for requests that ask for none.
-
-    Attributes:
-        operating_point: the one chosen.
-        now: the one used at this moment; a cheaper one while load is shed.
-        shedding: whether that is so.
+    Raises:
+        WorkError: if the file cannot be read.
+        RequestError: if the file is empty.
     """
+    if file is None:
+        return os.environ.get(TOKEN_VARIABLE, "").strip() or None
+    try:
+        token = file.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise WorkError(f"cannot read the token in {file}: {getattr(error, 'strerror', None) or error}") from error
+    if not token:
+        raise RequestError(f"{file} has no token; write the token into its first line")
+    return token
 
-    operating_point: str
-    now: str
-    shedding: bool
 
+def check_token(authorization: str | None, token: str | None) -> None:
+    """Check the header `Authorization: Bearer TOKEN`.
 
-def point_in_force(service: Service) -> PointInForce:
-    chosen, now = service.model.operating_point, service.point_now
-    return PointInForce(operating_point=chosen, now=now, shedding=chosen != now)
+    Raises:
+        ApiError: 401 if the token is missing or wrong, 403 if the service has no token.
+    """
+    if token is None:
+        raise ApiError(
+            403,
+            "this service has no token, so the operating point cannot be changed; "
+            f"start it with {TOKEN_VARIABLE} or --token-file",
+        )
+    scheme, _, credentials = (authorization or "").partition(" ")
+    # Header values are decoded as Latin-1, so this restores the bytes that were sent. The comparison takes the same
+    # time whether the token is nearly right or not.
+    equal = hmac.compare_digest(credentials.strip(" ").encode("latin-1"), token.encode())
+    if scheme.lower() != "bearer" or not equal:
+        raise ApiError(
+            401, "the token is missing or wrong; send 'Authorization: Bearer TOKEN'", WWW_Authenticate="Bearer"
+        )
 
 
 @router.get("/v1/model", summary="Classes, exits, costs, operating points, limits")
-async def model(service: Running) -> dict[str, Any]:
+async def get_model(service: ServiceDependency) -> dict[str, Any]:
+    """Describe the model, its operating points with their calibration results, and the limits of a request."""
     family, preprocess = service.model.engine.family, service.model.preprocess
     limits = service.settings
     return {
@@ -80,128 +94,137 @@ async def model(service: Running) -> dict[str, Any]:
     }
 
 
-@router.get("/v1/operating-point", summary="The point in force")
-async def get_point(service: Running) -> PointInForce:
-    return point_in_force(service)
+class OperatingPointBody(BaseModel):
+    """An operating point by name, or by budget: the most accurate point within this mean cost."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    operating_point: str | None = None
+    budget: Annotated[float | None, Field(allow_inf_nan=False)] = None
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        if (self.operating_point is None) == (self.budget is None):
+            raise ValueError("send either operating_point or budget")
+        return self
+
+
+class OperatingPointResponse(BaseModel):
+    """The operating point of requests that name none.
+
+    Attributes:
+        operating_point: the point that was set.
+        now: the point in use; a cheaper one while the service sheds load.
+        shedding: whether the service sheds load.
+    """
+
+    operating_point: str
+    now: str
+    shedding: bool
+
+
+def _current_point(service: Service) -> OperatingPointResponse:
+    point, now = service.model.operating_point, service.current_point
+    return OperatingPointResponse(operating_point=point, now=now, shedding=point != now)
+
+
+@router.get("/v1/operating-point", summary="The operating point in use")
+async def get_point(service: ServiceDependency) -> OperatingPointResponse:
+    """Return the operating point of requests that name none."""
+    return _current_point(service)
 
 
 @router.put(
     "/v1/operating-point",
-    summary="Change the point for everybody",
+    summary="Set the operating point",
     openapi_extra={
-        "requestBody": {"required": True, "content": {"application/json": {"schema": ChosenPoint.model_json_schema()}}}
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": OperatingPointBody.model_json_schema()}},
+        }
     },
     responses={
-        401: {"model": ErrorAnswer, "description": "the token is missing or wrong"},
-        403: {"model": ErrorAnswer, "description": "the service was started without a token"},
-        422: {"model": ErrorAnswer, "description": "an unknown point, or a budget below the cheapest"},
+        401: {"model": ErrorResponse, "description": "the token is missing or wrong"},
+        403: {"model": ErrorResponse, "description": "the service was started without a token"},
+        422: {"model": ErrorResponse, "description": "unknown operating point, or a budget below the cheapest"},
     },
 )
 async def put_point(
-    request: Request, service: Running, authorization: Annotated[str | None, Header()] = None
-) -> PointInForce:
-    # Who may not change it is refused before anything is read.
-    require_token(authorization, service.token)
-    with service.admission.admit() as place:
-        body = await read_body(request, place, most_bytes=MOST_BYTES, seconds=service.settings.read_seconds)
+    request: Request, service: ServiceDependency, authorization: Annotated[str | None, Header()] = None
+) -> OperatingPointResponse:
+    """Set the operating point of all requests that name none."""
+    # Checked before the body is read.
+    check_token(authorization, service.token)
+    with service.admission.admit() as slot:
+        body = await read_body(request, slot, max_bytes=MAX_POINT_BODY_BYTES, timeout=service.settings.read_seconds)
     try:
-        chosen = ChosenPoint.model_validate_json(body)
+        parsed = OperatingPointBody.model_validate_json(body)
     except ValidationError as error:
-        raise Refusal(*describe(error, ChosenPoint)) from None
+        raise ApiError(*describe_validation_error(error, OperatingPointBody)) from None
+    point = parsed.budget if parsed.operating_point is None else parsed.operating_point
+    assert point is not None
     try:
-        wanted = chosen.budget if chosen.operating_point is None else chosen.operating_point
-        assert wanted is not None
-        service.model.set_operating_point(wanted)
+        service.model.set_operating_point(point)
     except RequestError as error:
-        raise Refusal(422, str(error)) from None
-    return point_in_force(service)
+        raise ApiError(422, str(error)) from None
+    return _current_point(service)
 
 
-@router.get("/healthz", summary="The process is alive")
+@router.get("/healthz", summary="Liveness")
 async def healthz() -> dict[str, str]:
+    """Respond while the process is alive."""
     return {"status": "ok"}
 
 
-@router.get("/readyz", summary="Requests are answered")
-async def readyz(service: Running) -> Response:
+@router.get("/readyz", summary="Readiness")
+async def readyz(service: ServiceDependency) -> Response:
+    """Respond with 200 while prediction requests are accepted."""
     if not service.batcher.ready:
         return JSONResponse({"error": "the engine is not running"}, 503, {"Retry-After": "1"})
     return JSONResponse({"status": "ready"})
 
 
-@router.get("/metrics", summary="Figures for Prometheus", response_class=Response)
-async def metrics(service: Running) -> Response:
+@router.get("/metrics", summary="Prometheus metrics", response_class=Response)
+async def metrics(service: ServiceDependency) -> Response:
+    """Return all metrics in Prometheus' text format."""
     return Response(service.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
 
 
-@router.get("/v1/traffic", summary="Recent figures in short")
-async def traffic(service: Running) -> dict[str, Any]:
+@router.get("/v1/traffic", summary="Recent traffic")
+async def traffic(service: ServiceDependency) -> dict[str, Any]:
+    """Return rate, durations, queue and drift of the last requests, for the web page."""
     return {
         **service.metrics.traffic(),
         "queue": service.batcher.waiting,
         "queue_limit": service.settings.max_queue,
-        **point_in_force(service).model_dump(),
-        "recent": asdict(service.metrics.recent.figures()),
+        **_current_point(service).model_dump(),
+        "recent": asdict(service.metrics.recent.stats()),
     }
 
 
-@router.get("/v1/samples", summary="Images to try")
-async def samples(service: Running) -> list[dict[str, str]]:
+@router.get("/v1/samples", summary="Sample images")
+async def samples(service: ServiceDependency) -> list[dict[str, str]]:
+    """List the sample images of the web page."""
     return [{"name": sample.name, "url": f"/v1/samples/{i}"} for i, sample in enumerate(service.samples)]
 
 
-@router.get("/v1/samples/{number}", summary="One of them", response_class=Response)
-async def sample(service: Running, number: int) -> Response:
+@router.get("/v1/samples/{number}", summary="One sample image", response_class=Response)
+async def sample(service: ServiceDependency, number: int) -> Response:
+    """Return the file of one sample image."""
     if not 0 <= number < len(service.samples):
-        raise Refusal(404, f"there is no sample {number}")
+        raise ApiError(404, f"there is no sample {number}; /v1/samples lists them")
     found = service.samples[number]
     return Response(found.content, media_type=found.media_type, headers={"Cache-Control": "max-age=3600"})
 
 
-PAGE = Path(__file__).parent / "page"
-TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-FILES = {path.name: path.read_bytes() for path in sorted(PAGE.iterdir()) if path.suffix in TYPES}
-
-
 @router.get("/", include_in_schema=False)
 async def page() -> Response:
+    """Return the web page."""
     return await page_file("index.html")
 
 
 @router.get("/page/{name}", include_in_schema=False)
 async def page_file(name: str) -> Response:
-    if name not in FILES:
-        raise Refusal(404, "there is nothing here; see /openapi.json")
-    return Response(FILES[name], media_type=TYPES[Path(name).suffix], headers={"Cache-Control": "no-cache"})
-
-
-VARIABLE = "ELFNET_TOKEN"
-
-
-def find_token(file: Path | None) -> str | None:
-    """From a file, else from the environment; None if there is none."""
-    if file is None:
-        return os.environ.get(VARIABLE, "").strip() or None
-    try:
-        token = file.read_text(encoding="utf-8").strip()
-    except (OSError, ValueError) as error:
-        raise WorkError(f"cannot read the token in {file}: {getattr(error, 'strerror', None) or error}") from error
-    if not token:
-        raise RequestError(f"{file} holds no token; write one line into it")
-    return token
-
-
-def require_token(authorization: str | None, token: str | None) -> None:
-    """Refuse anybody who does not send `Authorization: Bearer TOKEN`; everybody, if there is no token."""
-    if token is None:
-        raise Refusal(
-            403, f"the operating point cannot be changed here; start the service with {VARIABLE} or --token-file"
-        )
-    kind, _, given = (authorization or "").partition(" ")
-    # Servers read headers as Latin-1; the bytes are those of the token's UTF-8.
-    # In constant time: how long a comparison takes must not tell how much of the token was right.
-    same = hmac.compare_digest(given.strip(" ").encode("latin-1"), token.encode())
-    if kind.lower() != "bearer" or not same:
-        raise Refusal(
-            401, "the token is missing or wrong; send 'Authorization: Bearer TOKEN'", WWW_Authenticate="Bearer"
-        )
+    """Return one file of the web page."""
+    if name not in PAGE_FILES:
+        raise ApiError(404, NOT_FOUND)
+    return Response(PAGE_FILES[name], media_type=MEDIA_TYPES[Path(name).suffix], headers={"Cache-Control": "no-cache"})

@@ -1,4 +1,4 @@
-"""Everything that one running service holds."""
+"""The state of one running service: model, settings, batcher, metrics, decoding threads and sample images."""
 
 import asyncio
 import os
@@ -18,24 +18,42 @@ from elfnet.errors import RequestError
 from elfnet.serve.admission import Admission
 from elfnet.serve.batcher import Batcher
 from elfnet.serve.metrics import Metrics
-from elfnet.serve.shedding import Shedding
+from elfnet.serve.shedding import LoadShedder
+
+MAX_DECODE_THREADS = 4
+SWITCH_INTERVAL = 1e-4
+"""Seconds for `sys.setswitchinterval`. Between two stages the engine's thread needs the interpreter for microseconds;
+with the default it would wait 5 ms for it while the event loop is busy. With 64 clients on two cores this gives a
+sixth more requests per second."""
+
+SAMPLE_FORMATS = {
+    "PNG": "image/png",
+    "JPEG": "image/jpeg",
+    "WEBP": "image/webp",
+    "GIF": "image/gif",
+    "BMP": "image/bmp",
+}
+"""Image formats that browsers show, with their media types."""
+
+MAX_SAMPLES = 60
+MAX_SAMPLE_BYTES = 2_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServeSettings:
-    """Limits that keep memory bounded whatever is sent, and the dials of batching.
+    """Limits of the service, and how it forms batches.
 
     Attributes:
-        max_batch: images in one call of the engine.
-        wait_ms: how long the first image of a batch waits for company.
-        max_queue: images waiting; past it the answer is 503.
-        max_requests: requests between their first byte and their answer; past it the answer is 503.
-        max_body_bytes: of one request.
-        max_held_bytes: bodies of all requests together; past it the answer is 503.
-        max_images: of one request.
-        max_pixels: of one image before it is resized.
-        read_seconds: a client has this long to send a header, and as long again for the body.
-        shed_by_budget: lower the operating point under pressure.
+        max_batch: images per call of the engine.
+        wait_ms: milliseconds that the first image of a batch waits for others.
+        max_queue: images waiting for the engine; beyond it the response is 503.
+        max_requests: requests in progress; beyond it the response is 503.
+        max_body_bytes: bytes per request.
+        max_held_bytes: bytes of the bodies of all requests in progress; beyond it the response is 503.
+        max_images: images per request.
+        max_pixels: pixels per image, before it is resized.
+        read_seconds: time a client has to send a header, and again to send the body.
+        shed_by_budget: use cheaper operating points while the queue fills up.
     """
 
     max_batch: int = 64
@@ -62,73 +80,69 @@ class ServeSettings:
             if getattr(self, name) < 1:
                 raise RequestError(f"{name}={getattr(self, name)} must be 1 or more")
         if not 0.0 <= self.wait_ms <= 1000.0:
-            raise RequestError(f"wait_ms={self.wait_ms:g} must lie in 0..1000")
+            raise RequestError(f"wait_ms={self.wait_ms:g} must be between 0 and 1000")
         if not 0.0 < self.read_seconds <= 3600.0:
-            raise RequestError(f"read_seconds={self.read_seconds:g} must lie above 0 and be at most 3600")
+            raise RequestError(f"read_seconds={self.read_seconds:g} must be above 0 and at most 3600")
         if self.max_images > self.max_queue:
             raise RequestError(
-                f"max_images={self.max_images} of one request do not fit into max_queue={self.max_queue}; "
+                f"max_images={self.max_images} of one request exceed max_queue={self.max_queue}; "
                 f"lower the first or raise the second"
             )
         if self.max_body_bytes > self.max_held_bytes:
             raise RequestError(
-                f"max_body_bytes={self.max_body_bytes} of one request is more than max_held_bytes="
-                f"{self.max_held_bytes} of all; lower the first or raise the second"
+                f"max_body_bytes={self.max_body_bytes} of one request exceed max_held_bytes={self.max_held_bytes} "
+                f"of all requests; lower the first or raise the second"
             )
-
-
-SHOWN = {"PNG": "image/png", "JPEG": "image/jpeg", "WEBP": "image/webp", "GIF": "image/gif", "BMP": "image/bmp"}
-"""Formats that browsers show."""
-
-MOST_SAMPLES = 60
-MOST_BYTES = 2_000_000
 
 
 @dataclass(frozen=True)
 class Sample:
+    """An image that the web page offers to try."""
+
     name: str
     content: bytes
     media_type: str
 
 
 def read_samples(folder: Path | None) -> tuple[Sample, ...]:
-    """The first images of a folder by name, at most `MOST_SAMPLES`; what is large or no image is left out."""
+    """Read the first images of a folder by name, at most `MAX_SAMPLES`; large files and other files are skipped.
+
+    Raises:
+        RequestError: if the folder does not exist or has no images.
+    """
     if folder is None:
         return ()
     if not folder.is_dir():
-        raise RequestError(f"--samples {folder} is not a folder; name one with images")
+        raise RequestError(f"--samples {folder} is not a folder; name a folder with images")
     samples: list[Sample] = []
     for path in sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")):
-        if len(samples) == MOST_SAMPLES:
+        if len(samples) == MAX_SAMPLES:
             break
-        if path.stat().st_size > MOST_BYTES:
+        if path.stat().st_size > MAX_SAMPLE_BYTES:
             continue
         try:
-            with Image.open(path, formats=tuple(SHOWN)) as picture:
-                media_type = SHOWN[str(picture.format)]
+            with Image.open(path, formats=tuple(SAMPLE_FORMATS)) as image:
+                media_type = SAMPLE_FORMATS[str(image.format)]
         except (OSError, ValueError, KeyError, Image.DecompressionBombError):
             continue
         samples.append(Sample(path.name.encode(errors="replace").decode(), path.read_bytes(), media_type))
     if not samples:
-        raise RequestError(f"--samples {folder} holds no image of {', '.join(SHOWN)} below {MOST_BYTES:,} bytes")
+        raise RequestError(
+            f"--samples {folder} has no images; put files of {', '.join(SAMPLE_FORMATS)} there, "
+            f"of at most {MAX_SAMPLE_BYTES:,} bytes each"
+        )
     return tuple(samples)
 
 
-MOST_DECODERS = 4
-SWITCH_SECONDS = 1e-4
-"""Between two stages the engine's thread needs the interpreter for microseconds; by default it would wait 5 ms for it
-while the event loop is busy. With 64 clients on two cores this makes a sixth more requests a second."""
-
-
 class Service:
-    """The model with its queue, threads and figures; `start` and `close` belong to the server's life.
+    """A model with its queue, threads and metrics. The application calls `start` and `close`.
 
     Args:
-        model: what answers.
-        name: what the page calls it.
+        model: computes the predictions.
+        name: the title of the web page.
         settings: limits and batching.
-        token: for changing the operating point; None forbids it.
-        samples: images for the page.
+        token: needed to change the operating point; None forbids it to everybody.
+        samples: images that the web page offers to try.
     """
 
     def __init__(
@@ -143,65 +157,79 @@ class Service:
         self.model, self.name, self.token, self.samples = model, name, token, samples
         self.settings = settings or ServeSettings()
         self.metrics = Metrics(model.engine.family)
-        self.shedding = Shedding(model.engine) if self.settings.shed_by_budget else None
+        self._shedder = LoadShedder(model.engine) if self.settings.shed_by_budget else None
         self.batcher = Batcher(
             model,
             max_batch=self.settings.max_batch,
             wait_ms=self.settings.wait_ms,
             max_queue=self.settings.max_queue,
-            point_under_pressure=self._point_under_pressure,
+            default_point=self._default_point,
             on_batch=self.metrics.on_batch,
         )
-        self.admission = Admission(self.settings.max_requests, self.settings.max_held_bytes, self.batcher.retry_seconds)
-        self.decoders = ThreadPoolExecutor(min(MOST_DECODERS, os.cpu_count() or 1), thread_name_prefix="elfnet-decode")
-        self._life = ExitStack()
-        self.metrics.watch("elfnet_queue_images", "Images waiting for the engine.", lambda: self.batcher.waiting)
-        self.metrics.watch("elfnet_queue_limit_images", "Images that may wait.", lambda: self.settings.max_queue)
-        self.metrics.watch("elfnet_requests_held", "Prediction requests being served.", lambda: self.admission.requests)
-        self.metrics.watch("elfnet_held_bytes", "Bytes of their bodies.", lambda: self.admission.held_bytes)
-        self.metrics.watch("elfnet_shedding", "1 while a cheaper point than the chosen is used.", self._is_shedding)
+        self.admission = Admission(self.settings.max_requests, self.settings.max_held_bytes, self.batcher.retry_after)
+        threads = min(MAX_DECODE_THREADS, os.cpu_count() or 1)
+        self.decode_pool = ThreadPoolExecutor(threads, thread_name_prefix="elfnet-decode")
+        self._cleanup = ExitStack()
+        self._add_gauges()
+
+    def _add_gauges(self) -> None:
+        for name, text, read in (
+            ("elfnet_queue_images", "Images waiting for the engine.", lambda: self.batcher.waiting),
+            ("elfnet_queue_limit_images", "Images that may wait.", lambda: self.settings.max_queue),
+            ("elfnet_requests_held", "Requests in progress.", lambda: self.admission.requests),
+            (
+                "elfnet_held_bytes",
+                "Bytes of the bodies of the requests in progress.",
+                lambda: self.admission.held_bytes,
+            ),
+            ("elfnet_shedding", "1 while load is shed by a cheaper operating point.", lambda: float(self.is_shedding)),
+        ):
+            self.metrics.add_gauge(name, text, read)
 
     @property
-    def point_now(self) -> str:
-        """The point that a request without a wish gets now."""
-        return self.model.operating_point if self.shedding is None else self.shedding.point
+    def current_point(self) -> str:
+        """The operating point of a request that names none."""
+        return self.model.operating_point if self._shedder is None else self._shedder.point
 
-    def _point_under_pressure(self, full_share: float) -> str:
-        return self.model.operating_point if self.shedding is None else self.shedding.feel(full_share)
+    @property
+    def is_shedding(self) -> bool:
+        """Whether a cheaper point than the one that was set is in use."""
+        return self.current_point != self.model.operating_point
 
-    def _is_shedding(self) -> float:
-        return float(self.point_now != self.model.operating_point)
+    def _default_point(self, queue_fill: float) -> str:
+        return self.model.operating_point if self._shedder is None else self._shedder.update(queue_fill)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Warm up and begin to answer; requests are those of `loop`."""
-        self._life.enter_context(silent_pillow())
-        self._life.callback(sys.setswitchinterval, sys.getswitchinterval())
-        sys.setswitchinterval(SWITCH_SECONDS)
+        """Warm up and start to compute; `loop` is the event loop that handles the requests."""
+        self._cleanup.enter_context(silent_pillow())
+        self._cleanup.callback(sys.setswitchinterval, sys.getswitchinterval())
+        sys.setswitchinterval(SWITCH_INTERVAL)
         self._warm_up()
-        self.batcher.hand_over = loop.call_soon_threadsafe
+        self.batcher.call_soon = loop.call_soon_threadsafe
         self.batcher.start()
 
     def close(self) -> None:
-        """Finish what was taken, then end all threads."""
-        self.decoders.shutdown(wait=True)
+        """Complete the requests in progress, then end all threads."""
+        self.decode_pool.shutdown(wait=True)
         self.batcher.close()
-        self._life.close()
+        self._cleanup.close()
 
     def _warm_up(self) -> None:
-        """Each set of heads once: sessions without a head are built when they are first needed."""
+        """Run every set of heads once, because sessions without a head are built when they are first used."""
         blank_NHWK = np.zeros((1, *self.model.preprocess.shape), dtype=np.uint8)
         images_NKHW = self.model.preprocess.normalise(blank_NHWK)
         engine = self.model.engine
         by_heads = {engine.exits_in_use(point.name): point.name for point in engine.family.points}
         for name in by_heads.values():
             engine(images_NKHW, operating_point=name)
-        # An early leaver does not come to the later stages; here every stage is run.
-        full = engine.backend.start(images_NKHW)
+        # The image may have left early; this runs every stage.
+        features = engine.backend.start(images_NKHW)
         for k in range(engine.backend.exits):
-            full, _ = engine.backend.run(k, full)
+            features, _ = engine.backend.run(k, features)
 
 
-async def running_service(request: Request) -> Service:
+async def get_service(request: Request) -> Service:
+    """Return the service of the application; a FastAPI dependency."""
     service = request.app.state.service
     assert isinstance(service, Service)
     return service
