@@ -1,19 +1,21 @@
 """Limits on requests and bytes in progress, and reading a body within them."""
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
-from elfnet.serve.admission import Admission
+from elfnet.serve.admission import Admission, DecodeBudget
 from elfnet.serve.errors import ApiError
 from elfnet.serve.service import Service
 
 
 def test_requests_and_bytes_are_limited_and_released() -> None:
-    admission = Admission(2, 100, lambda: 7)
+    admission = Admission(max_requests=2, max_bytes=100, max_pixels=1000, retry_after=lambda: 7)
     with admission.admit() as first, admission.admit() as second:
         first.reserve_bytes(60)
         second.reserve_bytes(40)
@@ -28,6 +30,47 @@ def test_requests_and_bytes_are_limited_and_released() -> None:
         slot.reserve_bytes(100)
         raise ZeroDivisionError
     assert (admission.requests, admission.held_bytes) == (0, 0)
+
+
+def test_pixels_are_limited_and_released() -> None:
+    admission = Admission(max_requests=2, max_bytes=100, max_pixels=1000, retry_after=lambda: 7)
+    with admission.admit() as first, admission.admit() as second:
+        with first.reserve_pixels(600):
+            with pytest.raises(ApiError, match="decode 600 of at most 1,000 pixels; try again later") as refused:
+                second.reserve_pixels(401).__enter__()
+            assert (refused.value.status, refused.value.headers) == (503, {"Retry-After": "7"})
+            with suppress(ZeroDivisionError), second.reserve_pixels(400):
+                assert admission.held_pixels == 1000
+                raise ZeroDivisionError
+            assert admission.held_pixels == 600
+        assert admission.held_pixels == 0
+
+
+def test_decoding_waits_for_pixels_in_the_order_of_the_calls() -> None:
+    budget = DecodeBudget(100)
+    order: list[int] = []
+    gate = threading.Event()
+
+    def decode(pixels: int) -> None:
+        with budget.use(pixels):
+            order.append(pixels)
+            assert gate.wait(30)
+
+    with ThreadPoolExecutor(3) as threads:
+        done = [threads.submit(decode, 60)]
+        while order != [60]:
+            pass
+        done.append(threads.submit(decode, 90))
+        # The second image waits, and the third one, which would fit, waits behind it.
+        while not budget._turn.locked() and len(order) == 1:
+            pass
+        done.append(threads.submit(decode, 20))
+        assert order == [60]
+        gate.set()
+        for one in done:
+            one.result(30)
+    assert order == [60, 90, 20]
+    assert budget._used == 0
 
 
 def test_too_many_requests_are_refused_with_retry_after(

@@ -101,7 +101,7 @@ def test_metrics_count_requests_images_and_exits(
     assert metric(client, "elfnet_mean_cost_expected") == pytest.approx(expected)
     assert metric(client, "elfnet_exit_drift") != metric(client, "elfnet_exit_drift")  # NaN: too few
     assert metric(client, "elfnet_queue_images") == metric(client, "elfnet_requests_held") == 0
-    assert metric(client, "elfnet_held_bytes") == 0
+    assert metric(client, "elfnet_held_bytes") == metric(client, "elfnet_held_pixels") == 0
     for _ in range(5):
         client.post("/v1/predict", json=as_json(digit_files[:20], operating_point="s=0.5"))
     assert metric(client, "elfnet_exit_drift") >= 0

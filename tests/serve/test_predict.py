@@ -3,6 +3,7 @@
 import io
 import threading
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -224,3 +225,64 @@ def test_pillow_does_not_warn_about_large_images(make_client: Callable[..., Test
     assert answer.status_code == 413
     assert answer.json()["error"] == "huge.png has 10000 x 10000 pixels, the limit is 24,000,000; make it smaller"
     assert [str(one.message) for one in warned] == []
+
+
+@pytest.fixture(scope="module")
+def many_pixels() -> bytes:
+    """A PNG of 24 million pixels in 3 kilobytes."""
+    return encoded(Image.new("1", (6000, 4000)), "PNG")
+
+
+def test_the_pixels_of_a_request_are_limited_before_decoding(
+    client: TestClient, many_pixels: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Preprocess, "pixels", lambda *_: pytest.fail("an image was decoded"))
+    assert len(many_pixels) < 10_000
+    response = client.post("/v1/predict", files=[("image", ("a.png", many_pixels))] * 5)
+    assert response.status_code == 413
+    assert response.json() == {
+        "error": "the images of the request have more than 96,000,000 pixels in all; send fewer or smaller images"
+    }
+
+
+def test_pixels_are_reserved_while_one_image_at_a_time_is_decoded(
+    client: TestClient, many_pixels: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = client.app.state.service  # type: ignore[attr-defined]
+    admission = service.admission
+    real: Callable[..., Any] = Preprocess.pixels
+    reserved: list[int] = []
+    decoded: list[weakref.ref[Image.Image]] = []
+
+    def seen(preprocess: Preprocess, image: Image.Image) -> Any:
+        assert [one for one in decoded if one() is not None] == [], "the previous image is still in memory"
+        decoded.append(weakref.ref(image))
+        reserved.append(admission.held_pixels)
+        assert service.decode_budget._used == (24_000_000 if image.width == 6000 else 0)
+        return real(preprocess, image)
+
+    monkeypatch.setattr(Preprocess, "pixels", seen)
+    response = client.post("/v1/predict", files=[("image", (name, many_pixels)) for name in ("a.png", "b.png")])
+    assert [one["name"] for one in response.json()["answers"]] == ["a.png", "b.png"]
+    assert reserved == [48_000_000] * 2
+    assert admission.held_pixels == 0
+    # Released after an error as well.
+    files = [("image", ("a.png", GOOD)), ("image", ("b.png", REFUSED_IMAGES["truncated"][0]))]
+    assert client.post("/v1/predict", files=files).status_code == 422
+    assert reserved[2:] == [64 + 64 * 64] * 2
+    assert admission.held_pixels == 0
+
+
+def test_the_pixels_of_all_requests_are_limited(client: TestClient, many_pixels: bytes) -> None:
+    admission = client.app.state.service.admission  # type: ignore[attr-defined]
+    files = {"image": ("a.png", many_pixels)}
+    with admission.admit() as slot, slot.reserve_pixels(360_000_001):
+        response = client.post("/v1/predict", files=files)
+        assert response.status_code == 503
+        assert response.json() == {
+            "error": "the requests in progress decode 360,000,001 of at most 384,000,000 pixels; try again later"
+        }
+        assert int(response.headers["retry-after"]) >= 1
+        assert admission.held_pixels == 360_000_001
+    with admission.admit() as slot, slot.reserve_pixels(360_000_000):
+        assert client.post("/v1/predict", files=files).status_code == 200

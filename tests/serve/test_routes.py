@@ -22,7 +22,12 @@ def test_the_model_is_described(client: TestClient, model: Model) -> None:
     assert described["class_names"] == list(model.class_names)
     assert described["image"] == {"mode": "L", "height": 8, "width": 8}
     assert described["operating_points"] == [point.to_dict() for point in model.engine.family.points]
-    assert described["limits"] == {"body_bytes": 16_000_000, "images": 32, "pixels": 24_000_000}
+    assert described["limits"] == {
+        "body_bytes": 16_000_000,
+        "images": 32,
+        "pixels": 24_000_000,
+        "request_pixels": 96_000_000,
+    }
 
 
 def test_a_service_without_a_token_refuses_to_change_the_point(client: TestClient) -> None:

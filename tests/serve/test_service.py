@@ -14,11 +14,10 @@ from elfnet.serve.service import ServeSettings, read_samples
     [
         ({"max_batch": 0}, "max_batch=0 must be 1 or more"),
         ({"wait_ms": -1.0}, "wait_ms=-1 must be between 0 and 1000"),
-        ({"max_images": 9, "max_queue": 8}, "max_images=9 of one request exceed max_queue=8; lower the first"),
-        (
-            {"max_body_bytes": 11, "max_held_bytes": 10},
-            "max_body_bytes=11 of one request exceed max_held_bytes=10",
-        ),
+        ({"max_images": 9, "max_queue": 8}, "max_images=9 is more than max_queue=8; lower the first"),
+        ({"max_body_bytes": 11, "max_held_bytes": 10}, "max_body_bytes=11 is more than max_held_bytes=10"),
+        ({"max_pixels": 9, "max_request_pixels": 8}, "max_pixels=9 is more than max_request_pixels=8; lower"),
+        ({"max_held_pixels": 8}, "max_request_pixels=96000000 is more than max_held_pixels=8; lower the first"),
         ({"read_seconds": 0.0}, "read_seconds=0 must be above 0 and at most 3600"),
     ],
 )

@@ -19,6 +19,8 @@ LIMITS = (
     "max_requests",
     "max_images",
     "max_pixels",
+    "max_request_pixels",
+    "max_held_pixels",
     "max_body_bytes",
     "max_held_bytes",
     "read_seconds",
@@ -53,6 +55,12 @@ def parser() -> Parser:
     limits.add_argument("--max-requests", type=int, metavar="N", help="requests in progress (default: 512)")
     limits.add_argument("--max-images", type=int, metavar="N", help="images per request (default: 32)")
     limits.add_argument("--max-pixels", type=int, metavar="N", help="pixels per image (default: 24000000)")
+    limits.add_argument(
+        "--max-request-pixels", type=int, metavar="N", help="pixels of all images of one request (default: 96000000)"
+    )
+    limits.add_argument(
+        "--max-held-pixels", type=int, metavar="N", help="pixels of all requests, until decoded (default: 384000000)"
+    )
     limits.add_argument("--max-body-bytes", type=int, metavar="N", help="bytes per request (default: 16000000)")
     limits.add_argument("--max-held-bytes", type=int, metavar="N", help="bytes of all requests (default: 128000000)")
     limits.add_argument(

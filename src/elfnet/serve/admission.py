@@ -1,6 +1,7 @@
-"""Admission control: how many requests and bytes may be in progress, and reading a body within these limits."""
+"""Admission control: how many requests, bytes and pixels may be in progress, and reading a body within the limits."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -25,22 +26,38 @@ class Slot:
         self._admission.reserve_bytes(size)
         self.held_bytes += size
 
+    @contextmanager
+    def reserve_pixels(self, pixels: int) -> Iterator[None]:
+        """Reserve memory for images of `pixels` in all, while they wait for a thread and are decoded.
+
+        Raises:
+            ApiError: 503 if the images of all requests would exceed the limit.
+        """
+        self._admission.reserve_pixels(pixels)
+        try:
+            yield
+        finally:
+            self._admission.held_pixels -= pixels
+
 
 class Admission:
-    """Counts the requests in progress and the bytes they hold.
+    """Counts the requests in progress, the bytes of their bodies and the pixels of the images being decoded.
 
     Only the event loop uses it, so plain counters are enough.
 
     Args:
         max_requests: requests in progress at a time.
         max_bytes: bytes of their bodies together.
+        max_pixels: pixels of their images together, as long as these are not decoded.
         retry_after: called for each refusal; returns the seconds that `Retry-After` tells the client.
     """
 
-    def __init__(self, max_requests: int, max_bytes: int, retry_after: Callable[[], int]) -> None:
-        self._max_requests, self._max_bytes, self._retry_after = max_requests, max_bytes, retry_after
+    def __init__(self, *, max_requests: int, max_bytes: int, max_pixels: int, retry_after: Callable[[], int]) -> None:
+        self._max_requests, self._max_bytes, self._max_pixels = max_requests, max_bytes, max_pixels
+        self._retry_after = retry_after
         self.requests = 0
         self.held_bytes = 0
+        self.held_pixels = 0
 
     @contextmanager
     def admit(self) -> Iterator[Slot]:
@@ -67,6 +84,43 @@ class Admission:
                 self._retry_after(),
             )
         self.held_bytes += size
+
+    def reserve_pixels(self, pixels: int) -> None:
+        if self.held_pixels + pixels > self._max_pixels:
+            raise overloaded(
+                f"the requests in progress decode {self.held_pixels:,} of at most {self._max_pixels:,} pixels; "
+                "try again later",
+                self._retry_after(),
+            )
+        self.held_pixels += pixels
+
+
+class DecodeBudget:
+    """Limits the pixels that are decoded at a time; threads wait for their turn in the order of their calls.
+
+    Args:
+        max_pixels: no image may have more.
+    """
+
+    def __init__(self, max_pixels: int) -> None:
+        self._max_pixels = max_pixels
+        self._used = 0
+        self._turn = threading.Lock()
+        self._released = threading.Condition()
+
+    @contextmanager
+    def use(self, pixels: int) -> Iterator[None]:
+        """Wait until an image of `pixels` can be decoded, and count it during the block."""
+        # Holding the turn while waiting keeps small images from overtaking a large one for ever.
+        with self._turn, self._released:
+            self._released.wait_for(lambda: self._used + pixels <= self._max_pixels)
+            self._used += pixels
+        try:
+            yield
+        finally:
+            with self._released:
+                self._used -= pixels
+                self._released.notify()
 
 
 async def read_body(request: Request, slot: Slot, *, max_bytes: int, timeout: float) -> bytes:

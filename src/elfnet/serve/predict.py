@@ -5,6 +5,7 @@
 import asyncio
 import re
 import time
+from contextlib import nullcontext
 from io import BytesIO
 from typing import Annotated, Any
 
@@ -17,7 +18,7 @@ from PIL import Image
 from elfnet.data.read_image import FORMATS
 from elfnet.deploy.images.preprocess import Preprocess
 from elfnet.errors import RequestError, WorkError
-from elfnet.serve.admission import read_body
+from elfnet.serve.admission import Slot, read_body
 from elfnet.serve.batcher import BatchResult
 from elfnet.serve.errors import ApiError, too_large
 from elfnet.serve.requests import PredictBody, PredictRequest, Upload, parse_request
@@ -86,7 +87,7 @@ async def predict(request: Request, service: Annotated[Service, Depends(get_serv
     limits = service.settings
     with service.admission.admit() as slot:
         body = await read_body(request, slot, max_bytes=limits.max_body_bytes, timeout=limits.read_seconds)
-        parsed, pixels_NHWK = await decode_request(service, request.headers.get("content-type", ""), body)
+        parsed, pixels_NHWK = await decode_request(service, slot, request.headers.get("content-type", ""), body)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[BatchResult] = loop.create_future()
         service.batcher.submit(future, pixels_NHWK, parsed.point, all_exits=parsed.explain)
@@ -110,7 +111,9 @@ async def predict(request: Request, service: Annotated[Service, Depends(get_serv
 PREDICT_ROUTE = next(route for route in router.routes if isinstance(route, APIRoute))
 
 
-async def decode_request(service: Service, content_type: str, body: bytes) -> tuple[PredictRequest, NDArray[np.uint8]]:
+async def decode_request(
+    service: Service, slot: Slot, content_type: str, body: bytes
+) -> tuple[PredictRequest, NDArray[np.uint8]]:
     """Parse a body and decode its images, so that a bad request is refused before it enters the queue.
 
     Returns:
@@ -119,18 +122,32 @@ async def decode_request(service: Service, content_type: str, body: bytes) -> tu
     loop = asyncio.get_running_loop()
     if len(body) <= SMALL_BODY_BYTES:
         parsed, images = _parse_and_open(service, content_type, body)
-        # A small file can have many pixels.
-        if sum(image.width * image.height for image in images) <= SMALL_PIXELS:
-            return parsed, _decode_all(service, parsed, images)
     else:
         parsed, images = await loop.run_in_executor(service.decode_pool, _parse_and_open, service, content_type, body)
-    return parsed, await loop.run_in_executor(service.decode_pool, _decode_all, service, parsed, images)
+    pixels = sum(image.width * image.height for image in images)
+    with slot.reserve_pixels(pixels):
+        # A small file can have many pixels.
+        if len(body) <= SMALL_BODY_BYTES and pixels <= SMALL_PIXELS:
+            return parsed, _decode_all(service, parsed, images)
+        return parsed, await loop.run_in_executor(service.decode_pool, _decode_all, service, parsed, images)
 
 
 def _parse_and_open(service: Service, content_type: str, body: bytes) -> tuple[PredictRequest, list[Image.Image]]:
-    parsed = parse_request(content_type, body, max_images=service.settings.max_images)
+    limits = service.settings
+    parsed = parse_request(content_type, body, max_images=limits.max_images)
     _check_point(service, parsed.point)
-    return parsed, [open_image(upload, max_pixels=service.settings.max_pixels) for upload in parsed.uploads]
+    images: list[Image.Image] = []
+    pixels = 0
+    for upload in parsed.uploads:
+        images.append(open_image(upload, max_pixels=limits.max_pixels))
+        pixels += images[-1].width * images[-1].height
+        # Checked for each image, because opening some formats allocates the memory of the pixels.
+        if pixels > limits.max_request_pixels:
+            raise too_large(
+                f"the images of the request have more than {limits.max_request_pixels:,} pixels in all; "
+                "send fewer or smaller images"
+            )
+    return parsed, images
 
 
 def _check_point(service: Service, point: str | float | None) -> None:
@@ -166,10 +183,14 @@ def open_image(upload: Upload, *, max_pixels: int) -> Image.Image:
 
 
 def _decode_all(service: Service, parsed: PredictRequest, images: list[Image.Image]) -> NDArray[np.uint8]:
+    """Decode all images and empty the list, so that one image at a time is in memory at its full size."""
     pixels_NHWK = np.empty((len(images), *service.model.preprocess.shape), dtype=np.uint8)
-    for i, (upload, image) in enumerate(zip(parsed.uploads, images, strict=True)):
-        with image:
-            pixels_NHWK[i] = _decode(image, upload.name, service.model.preprocess)
+    for i, upload in enumerate(parsed.uploads):
+        with images.pop(0) as image:
+            pixels = image.width * image.height
+            # The event loop, which decodes small images, must not wait.
+            with nullcontext() if pixels <= SMALL_PIXELS else service.decode_budget.use(pixels):
+                pixels_NHWK[i] = _decode(image, upload.name, service.model.preprocess)
     return pixels_NHWK
 
 

@@ -90,6 +90,7 @@ async def get_model(service: ServiceDependency) -> dict[str, Any]:
             "body_bytes": limits.max_body_bytes,
             "images": limits.max_images,
             "pixels": limits.max_pixels,
+            "request_pixels": limits.max_request_pixels,
         },
     }
 

@@ -15,7 +15,7 @@ from PIL import Image
 from elfnet.deploy.images.decode import silent_pillow
 from elfnet.deploy.model import Model
 from elfnet.errors import RequestError
-from elfnet.serve.admission import Admission
+from elfnet.serve.admission import Admission, DecodeBudget
 from elfnet.serve.batcher import Batcher
 from elfnet.serve.metrics import Metrics
 from elfnet.serve.shedding import LoadShedder
@@ -51,7 +51,9 @@ class ServeSettings:
         max_body_bytes: bytes per request.
         max_held_bytes: bytes of the bodies of all requests in progress; beyond it the response is 503.
         max_images: images per request.
-        max_pixels: pixels per image, before it is resized.
+        max_pixels: pixels per image, before it is resized; also the pixels that are decoded at a time.
+        max_request_pixels: pixels of all images of one request.
+        max_held_pixels: pixels of the images of all requests that are not decoded yet; beyond it the response is 503.
         read_seconds: time a client has to send a header, and again to send the body.
         shed_by_budget: use cheaper operating points while the queue fills up.
     """
@@ -64,6 +66,8 @@ class ServeSettings:
     max_held_bytes: int = 128_000_000
     max_images: int = 32
     max_pixels: int = 24_000_000
+    max_request_pixels: int = 96_000_000
+    max_held_pixels: int = 384_000_000
     read_seconds: float = 20.0
     shed_by_budget: bool = False
 
@@ -76,6 +80,8 @@ class ServeSettings:
             "max_held_bytes",
             "max_images",
             "max_pixels",
+            "max_request_pixels",
+            "max_held_pixels",
         ):
             if getattr(self, name) < 1:
                 raise RequestError(f"{name}={getattr(self, name)} must be 1 or more")
@@ -83,16 +89,18 @@ class ServeSettings:
             raise RequestError(f"wait_ms={self.wait_ms:g} must be between 0 and 1000")
         if not 0.0 < self.read_seconds <= 3600.0:
             raise RequestError(f"read_seconds={self.read_seconds:g} must be above 0 and at most 3600")
-        if self.max_images > self.max_queue:
-            raise RequestError(
-                f"max_images={self.max_images} of one request exceed max_queue={self.max_queue}; "
-                f"lower the first or raise the second"
-            )
-        if self.max_body_bytes > self.max_held_bytes:
-            raise RequestError(
-                f"max_body_bytes={self.max_body_bytes} of one request exceed max_held_bytes={self.max_held_bytes} "
-                f"of all requests; lower the first or raise the second"
-            )
+        # Otherwise a request within the first limit could never be accepted.
+        for part, whole in (
+            ("max_images", "max_queue"),
+            ("max_body_bytes", "max_held_bytes"),
+            ("max_pixels", "max_request_pixels"),
+            ("max_request_pixels", "max_held_pixels"),
+        ):
+            if getattr(self, part) > getattr(self, whole):
+                raise RequestError(
+                    f"{part}={getattr(self, part)} is more than {whole}={getattr(self, whole)}; "
+                    f"lower the first or raise the second"
+                )
 
 
 @dataclass(frozen=True)
@@ -166,7 +174,13 @@ class Service:
             default_point=self._default_point,
             on_batch=self.metrics.on_batch,
         )
-        self.admission = Admission(self.settings.max_requests, self.settings.max_held_bytes, self.batcher.retry_after)
+        self.admission = Admission(
+            max_requests=self.settings.max_requests,
+            max_bytes=self.settings.max_held_bytes,
+            max_pixels=self.settings.max_held_pixels,
+            retry_after=self.batcher.retry_after,
+        )
+        self.decode_budget = DecodeBudget(self.settings.max_pixels)
         threads = min(MAX_DECODE_THREADS, os.cpu_count() or 1)
         self.decode_pool = ThreadPoolExecutor(threads, thread_name_prefix="elfnet-decode")
         self._cleanup = ExitStack()
@@ -182,6 +196,7 @@ class Service:
                 "Bytes of the bodies of the requests in progress.",
                 lambda: self.admission.held_bytes,
             ),
+            ("elfnet_held_pixels", "Pixels of images that are not decoded yet.", lambda: self.admission.held_pixels),
             ("elfnet_shedding", "1 while load is shed by a cheaper operating point.", lambda: float(self.is_shedding)),
         ):
             self.metrics.add_gauge(name, text, read)
