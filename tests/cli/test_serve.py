@@ -1,4 +1,4 @@
-"""elfnet serve: what it refuses before it listens."""
+"""elfnet serve: errors before it listens."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +14,8 @@ Call = Callable[..., tuple[int, str, str]]
         (["none.elfnet"], 2, "none.elfnet"),
         (["none.elfnet", "--operating-point", "full", "--budget", "0.6"], 2, "give one of them"),
         (["none.elfnet", "--max-batch", "0"], 2, "max_batch=0 must be 1 or more"),
+        (["none.elfnet", "--allow-host", "a.example:80"], 2, "'a.example:80', which is not a host name; give a name"),
+        (["none.elfnet", "--max-held-pixels", "9"], 2, "is more than max_held_pixels=9; lower the first or raise"),
         (["none.elfnet", "--samples", "nowhere"], 2, "--samples nowhere is not a folder"),
         (["none.elfnet", "--token-file", "nowhere"], 1, "cannot read the token in nowhere"),
         (["none.elfnet", "--prot", "1"], 2, "did you mean --port?"),

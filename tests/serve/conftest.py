@@ -113,7 +113,7 @@ def make_client(model: Model) -> Iterator[Callable[..., TestClient]]:
 
     def make(*, token: str | None = None, **settings: Any) -> TestClient:
         service = Service(model, name="digits", settings=ServeSettings(**settings), token=token)
-        client = TestClient(create_app(service))
+        client = TestClient(create_app(service), base_url="http://localhost")
         client.__enter__()
         opened.append(client)
         return client

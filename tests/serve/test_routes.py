@@ -96,7 +96,7 @@ def test_the_token_is_read_from_a_file_or_the_environment(tmp_path: Path, monkey
 def test_health_and_readiness(model: Model) -> None:
     service = Service(model, name="digits")
     app = create_app(service)
-    with TestClient(app) as client:
+    with TestClient(app, base_url="http://localhost") as client:
         assert client.get("/healthz").json() == {"status": "ok"}
         assert client.get("/readyz").json() == {"status": "ready"}
         service.batcher.close()
@@ -124,7 +124,7 @@ def test_files_outside_the_page_are_not_served(client: TestClient) -> None:
 
 def test_samples_are_listed_and_returned(model: Model, digit_files: list[bytes]) -> None:
     service = Service(model, name="digits", samples=(Sample("a <b>.png", digit_files[0], "image/png"),))
-    with TestClient(create_app(service)) as client:
+    with TestClient(create_app(service), base_url="http://localhost") as client:
         assert client.get("/v1/samples").json() == [{"name": "a <b>.png", "url": "/v1/samples/0"}]
         found = client.get("/v1/samples/0")
         assert (found.content, found.headers["content-type"]) == (digit_files[0], "image/png")

@@ -19,7 +19,7 @@ from elfnet.deploy.engine import Answers
 from elfnet.errors import RequestError, WorkError
 from elfnet.serve.server import MAX_HEADER_BYTES, MAX_PIPELINED, LimitedHttpProtocol, bind_socket
 
-HEADER = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+HEADER = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 class Timer:
@@ -137,7 +137,7 @@ def test_a_lost_connection_leaves_no_timer(connection: Connection) -> None:
 
 def test_a_long_header_is_refused(connection: Connection) -> None:
     protocol, transport, _ = connection
-    protocol.data_received(b"GET / HTTP/1.1\r\nHost: x\r\nX: ")
+    protocol.data_received(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
     for _ in range(MAX_HEADER_BYTES // 1024):
         protocol.data_received(bytes([65]) * 1024)
     assert not transport.is_closing()
@@ -147,7 +147,7 @@ def test_a_long_header_is_refused(connection: Connection) -> None:
     assert transport.written.endswith(b'{"error":"the header has more than 65,536 bytes; send less"}')
 
 
-CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+CHUNKED = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 def test_a_long_body_does_not_count_as_header(connection: Connection) -> None:
@@ -189,13 +189,38 @@ def test_pipelined_requests_are_limited(connection: Connection) -> None:
     assert (len(protocol.pipeline), transport.closed, transport.written) == (MAX_PIPELINED, True, b"")
 
 
+def exchange(port: int, request: bytes) -> tuple[bytes, Any]:
+    """Send bytes on a connection of their own; returns header and JSON body of the response."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection, connection.makefile("rb") as file:
+        connection.sendall(request)
+        header, _, body = file.read().partition(b"\r\n\r\n")
+    return header, json.loads(body)
+
+
+def test_the_host_is_required_in_http_1_1(live: Callable[..., Any]) -> None:
+    port = live().port
+    header, body = exchange(port, b"GET /healthz HTTP/1.1\r\n\r\n")
+    assert header.startswith(b"HTTP/1.1 400 ")
+    assert body == {"error": "the request has no Host header; HTTP/1.1 requires one"}
+    header, body = exchange(port, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n")
+    assert header.startswith(b"HTTP/1.1 400 ")
+    assert body == {"error": "the request has several Host headers; send one"}
+    header, body = exchange(port, b"GET /healthz HTTP/1.0\r\n\r\n")
+    assert (header[:13], body) == (b"HTTP/1.1 200 ", {"status": "ok"})
+
+
+def test_another_host_is_refused(live: Callable[..., Any]) -> None:
+    request = b"GET /v1/model HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n"
+    header, body = exchange(live().port, request)
+    assert header.startswith(b"HTTP/1.1 421 ")
+    assert body["error"].startswith("host 'evil.example' is not allowed")
+
+
 def test_a_request_that_is_not_http_receives_400(live: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
-    with socket.create_connection(("127.0.0.1", live().port), timeout=30) as other, other.makefile("rb") as answer:
-        other.sendall(b"\x16\x03\x01 hello\r\n\r\n")
-        head, _, body = answer.read().partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 400 ")
-    assert b"content-type: application/json" in head
-    assert json.loads(body) == {"error": "the request is not valid HTTP/1.1"}
+    header, body = exchange(live().port, b"\x16\x03\x01 hello\r\n\r\n")
+    assert header.startswith(b"HTTP/1.1 400 ")
+    assert b"content-type: application/json" in header
+    assert body == {"error": "the request is not valid HTTP/1.1"}
     assert len(caplog.messages) <= 1
 
 
@@ -213,12 +238,12 @@ def test_idle_and_slow_connections_are_closed(live: Callable[..., Any]) -> None:
     with socket.create_connection(address, timeout=30) as idle:
         assert idle.recv(100) == b""
     with socket.create_connection(address, timeout=30) as slow:
-        slow.sendall(HEADER[:30])
+        slow.sendall(HEADER[:38])
         assert slow.recv(100).startswith(b"HTTP/1.1 408 ")
     with closing(http.client.HTTPConnection(*address, timeout=30)) as kept:
         kept.request("GET", "/healthz")
         assert kept.getresponse().read() == b'{"status":"ok"}'
-        kept.sock.sendall(HEADER[:30])
+        kept.sock.sendall(HEADER[:38])
         assert kept.sock.recv(100).startswith(b"HTTP/1.1 408 ")
 
 
@@ -235,7 +260,7 @@ def post(port: int, body: dict[str, Any]) -> tuple[int, dict[str, str], dict[str
         connection.close()
 
 
-HEAD = b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
+HEAD = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
 
 
 def test_clients_that_are_slow_or_disconnect(

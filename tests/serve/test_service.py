@@ -18,6 +18,14 @@ from elfnet.serve.service import ServeSettings, read_samples
         ({"max_body_bytes": 11, "max_held_bytes": 10}, "max_body_bytes=11 is more than max_held_bytes=10"),
         ({"max_pixels": 9, "max_request_pixels": 8}, "max_pixels=9 is more than max_request_pixels=8; lower"),
         ({"max_held_pixels": 8}, "max_request_pixels=96000000 is more than max_held_pixels=8; lower the first"),
+        (
+            {"allowed_hosts": ("http://a.example",)},
+            "allowed_hosts has 'http://a.example', which is not a host name; give",
+        ),
+        (
+            {"allowed_hosts": ("a.example:80",)},
+            "allowed_hosts has 'a.example:80', which is not a host name; give a name",
+        ),
         ({"read_seconds": 0.0}, "read_seconds=0 must be above 0 and at most 3600"),
     ],
 )

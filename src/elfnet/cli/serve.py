@@ -38,6 +38,13 @@ def parser() -> Parser:
     parser.add_argument("bundle", type=Path, help="file written by 'elfnet export'")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine)")
     parser.add_argument("--port", type=int, default=8000, help="0 lets the system choose (default: 8000)")
+    parser.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="host name that clients use, besides localhost and --host; '*' allows all; may be repeated",
+    )
     parser.add_argument("--operating-point", metavar="NAME", help="point at the start (default: the first one)")
     parser.add_argument("--budget", type=float, metavar="B", help="instead: the most accurate point within this cost")
     parser.add_argument("--shed-by-budget", action="store_true", help="use cheaper points while the queue fills up")
@@ -84,7 +91,9 @@ def run(words: Sequence[str]) -> int:
     from elfnet.deploy.load import DEFAULT_BACKEND, load
 
     limits = {name: getattr(args, name) for name in LIMITS if getattr(args, name) is not None}
-    settings = ServeSettings(**limits, shed_by_budget=args.shed_by_budget)
+    # The service finds out its own address by itself; a name is known only here.
+    host_names = (*args.allow_host, args.host) if args.host and ":" not in args.host else tuple(args.allow_host)
+    settings = ServeSettings(**limits, shed_by_budget=args.shed_by_budget, allowed_hosts=host_names)
     token, samples = read_token(args.token_file), read_samples(args.samples)
     backend = args.backend or DEFAULT_BACKEND
     model = load(args.bundle, backend=backend, variant=args.variant, threads=args.threads)

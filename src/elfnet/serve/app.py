@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from elfnet.serve import predict, routes
 from elfnet.serve.errors import ApiError, add_exception_handlers, api_error_response
-from elfnet.serve.middleware import ResponseMiddleware
+from elfnet.serve.middleware import HostMiddleware, ResponseMiddleware
 from elfnet.serve.service import Service
 from elfnet.version import __version__
 
@@ -41,6 +41,7 @@ def create_app(service: Service) -> FastAPI:
     add_exception_handlers(app)
     # The middleware that is added last runs first.
     app.add_middleware(PredictFastPath, service=service)
+    app.add_middleware(HostMiddleware, service=service)
     app.add_middleware(ResponseMiddleware, service=service)
     return app
 

@@ -1,12 +1,13 @@
-"""ASGI middleware around every request: security headers, request metrics and the response to an internal error."""
+"""ASGI middleware around every request: security headers, metrics, internal errors, and the check of the host."""
 
 import logging
 import time
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from elfnet.serve.errors import error_response
+from elfnet.serve.errors import MAX_NAME, ApiError, api_error_response, error_response
 from elfnet.serve.service import Service
 
 logger = logging.getLogger("elfnet.serve")
@@ -67,3 +68,67 @@ def _route_label(scope: Scope) -> str:
     """Return the path pattern of the route: a path from a client must not become a label of a metric."""
     route: Any = scope.get("route")
     return str(getattr(route, "path", UNKNOWN_ROUTE))
+
+
+class HostMiddleware:
+    """Refuses requests whose `Host` header names another host, with status 421.
+
+    A web page of another site can make its own name resolve to the address of this service (DNS rebinding), and the
+    browser would let it read the responses. Its requests have the name of that site in `Host`.
+
+    Allowed are `localhost`, loopback addresses, the address that the client connected to, and the settings'
+    `allowed_hosts`; "*" there allows all.
+    """
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app = app
+        self._allowed = {"localhost"}
+        for host in service.settings.allowed_hosts:
+            self._allowed.add(str(_parse_address(host) or host.lower().removesuffix(".")))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            try:
+                self._check(scope)
+            except ApiError as error:
+                await api_error_response(error)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _check(self, scope: Scope) -> None:
+        values = [value for name, value in scope["headers"] if name == b"host"]
+        if len(values) > 1:
+            raise ApiError(400, "the request has several Host headers; send one", Connection="close")
+        if not values:
+            if scope["http_version"] == "1.0":
+                return
+            raise ApiError(400, "the request has no Host header; HTTP/1.1 requires one", Connection="close")
+        host = _without_port(values[0].decode("latin-1"))
+        if host in self._allowed or "*" in self._allowed or self._is_own_address(host, scope):
+            return
+        shown = "".join(character for character in host[:MAX_NAME] if character.isprintable())
+        raise ApiError(421, f"host {shown!r} is not allowed; start the service with --allow-host to allow it")
+
+    def _is_own_address(self, host: str, scope: Scope) -> bool:
+        address = _parse_address(host)
+        if address is None:
+            return False
+        local = _parse_address(str((scope.get("server") or ("",))[0]))
+        return address.is_loopback or address == local or str(address) in self._allowed
+
+
+def _without_port(host: str) -> str:
+    """Return the name or address of a `Host` header in lower case, without port, brackets and final dot."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].lower().removesuffix(".")
+
+
+def _parse_address(text: str) -> IPv4Address | IPv6Address | None:
+    """Parse an IP address; None if it is a name. IPv4 addresses mapped to IPv6 become IPv4 addresses."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address

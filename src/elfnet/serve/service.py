@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -35,6 +36,9 @@ SAMPLE_FORMATS = {
 }
 """Image formats that browsers show, with their media types."""
 
+HOST = re.compile(r"\*|[A-Za-z0-9._-]+|[0-9A-Fa-f.]*(:[0-9A-Fa-f.]*){2,}")
+"""A host name or an address, as it is written in a URL but without port and brackets; or "*"."""
+
 MAX_SAMPLES = 60
 MAX_SAMPLE_BYTES = 2_000_000
 
@@ -56,6 +60,8 @@ class ServeSettings:
         max_held_pixels: pixels of the images of all requests that are not decoded yet; beyond it the response is 503.
         read_seconds: time a client has to send a header, and again to send the body.
         shed_by_budget: use cheaper operating points while the queue fills up.
+        allowed_hosts: names and addresses that clients may use in the header `Host`, in addition to `localhost`,
+            loopback addresses and the address that they connect to; "*" allows all.
     """
 
     max_batch: int = 64
@@ -70,6 +76,7 @@ class ServeSettings:
     max_held_pixels: int = 384_000_000
     read_seconds: float = 20.0
     shed_by_budget: bool = False
+    allowed_hosts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in (
@@ -89,6 +96,11 @@ class ServeSettings:
             raise RequestError(f"wait_ms={self.wait_ms:g} must be between 0 and 1000")
         if not 0.0 < self.read_seconds <= 3600.0:
             raise RequestError(f"read_seconds={self.read_seconds:g} must be above 0 and at most 3600")
+        for host in self.allowed_hosts:
+            if not HOST.fullmatch(host):
+                raise RequestError(
+                    f"allowed_hosts has {host!r}, which is not a host name; give a name or an address, without port"
+                )
         # Otherwise a request within the first limit could never be accepted.
         for part, whole in (
             ("max_images", "max_queue"),
