@@ -4,6 +4,7 @@ import base64
 import tracemalloc
 
 import pytest
+from starlette.testclient import TestClient
 
 from elfnet.serve.errors import ApiError
 from elfnet.serve.requests import Upload, parse_multipart, parse_request
@@ -55,6 +56,18 @@ def test_many_invalid_values_take_no_memory(what: str) -> None:
     finally:
         tracemalloc.stop()
     assert refused.value.status == 413
+
+
+def test_a_long_boundary_is_refused(client: TestClient) -> None:
+    for length, message in ((256, "the form has no image"), (257, "the multipart boundary has more than 256 bytes")):
+        boundary = "b" * length
+        response = client.post(
+            "/v1/predict",
+            content=f"--{boundary}--\r\n".encode(),
+            headers={"content-type": f"multipart/form-data; boundary={boundary}"},
+        )
+        assert response.status_code == 400
+        assert response.json()["error"].startswith(message)
 
 
 @pytest.mark.parametrize("body", [b"x", b"--c\r\n", b"--b\r\nno header\r\n\r\n"])

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from python_multipart import MultipartParser
-from python_multipart.exceptions import MultipartParseError
+from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import parse_options_header
 
 from elfnet.serve.errors import MAX_NAME, ApiError, describe_validation_error, too_large
@@ -23,6 +23,7 @@ IMAGE_FIELDS = ("image", "images", "file", "files")
 OTHER_FIELDS = ("operating_point", "budget", "top", "explain")
 DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 MAX_PARTS = 1000
+MAX_BOUNDARY_BYTES = 256
 MAX_PART_HEADER_BYTES = 8192
 
 
@@ -216,12 +217,14 @@ def parse_multipart(content_type: str, body: bytes) -> list[FormPart]:
     boundary = options.get(b"boundary")
     if not boundary:
         raise ApiError(400, "the multipart content type has no boundary; let the HTTP library set the content type")
+    if len(boundary) > MAX_BOUNDARY_BYTES:
+        raise ApiError(400, f"the multipart boundary has more than {MAX_BOUNDARY_BYTES} bytes; use a shorter one")
     collector = _PartCollector()
     try:
         parser = MultipartParser(boundary, collector.callbacks())  # type: ignore[arg-type]
         parser.write(body)
         parser.finalize()
-    except MultipartParseError as error:
+    except FormParserError as error:
         raise ApiError(400, f"the multipart body is malformed: {error}") from None
     if not collector.complete:
         raise ApiError(400, "the multipart body is truncated; send it again")
