@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from elfnet.calibrate.operating_point import OperatingPoint
 from elfnet.deploy.model import Model
 from elfnet.errors import RequestError, WorkError
 from elfnet.serve.app import create_app
@@ -28,6 +29,12 @@ def test_the_model_is_described(client: TestClient, model: Model) -> None:
         "pixels": 24_000_000,
         "request_pixels": 96_000_000,
     }
+
+
+def test_the_description_of_the_model_is_made_once(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = client.get("/v1/model").content
+    monkeypatch.setattr(OperatingPoint, "to_dict", lambda _: pytest.fail("made again for a request"))
+    assert client.get("/v1/model").content == before
 
 
 def test_a_service_without_a_token_refuses_to_change_the_point(client: TestClient) -> None:

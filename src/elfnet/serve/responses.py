@@ -3,6 +3,7 @@
 # Shapes: N images, E exits, C classes, T of them named
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from elfnet.deploy.engine import ABSTAINED, Answers
 from elfnet.deploy.model import Model
 from elfnet.exits.cost_to_exit import cost_to_exit
 from elfnet.exits.policy import Policy, Reading
+from elfnet.version import __version__
 
 
 class TopClass(BaseModel):
@@ -87,10 +89,69 @@ class PredictResponse(BaseModel):
     answers: list[ImageResult]
 
 
+class RequestLimits(BaseModel):
+    """Limits of one prediction request.
+
+    Attributes:
+        pixels: pixels per image.
+        request_pixels: pixels of all images.
+    """
+
+    body_bytes: int
+    images: int
+    pixels: int
+    request_pixels: int
+
+
+class ModelInfo(BaseModel):
+    """The model, its operating points and the limits of a request.
+
+    Attributes:
+        image: mode ("L" or "RGB"), height and width of the network's input.
+        exits: number of exits.
+        cost: cost up to and including each exit.
+        head_cost: cost of the head at each exit; included in `cost`.
+        calibration: the split on which the operating points were measured, and its number of images.
+        operating_points: thresholds and calibration results of every point.
+    """
+
+    name: str
+    elfnet_version: str
+    class_names: list[str]
+    image: dict[str, str | int]
+    exits: int
+    cost: list[float]
+    head_cost: list[float]
+    cost_unit: str
+    calibration: dict[str, str | int]
+    checkpoint_sha256: str
+    operating_points: list[dict[str, Any]]
+    limits: RequestLimits
+
+
 class ErrorResponse(BaseModel):
     """The response to a request that was refused."""
 
     error: str
+
+
+def model_info(model: Model, name: str, limits: RequestLimits) -> ModelInfo:
+    """Describe a model."""
+    family, preprocess = model.engine.family, model.preprocess
+    return ModelInfo(
+        name=name,
+        elfnet_version=__version__,
+        class_names=list(model.class_names),
+        image={"mode": preprocess.mode, "height": preprocess.height, "width": preprocess.width},
+        exits=family.exits,
+        cost=list(family.cost),
+        head_cost=list(family.head_cost),
+        cost_unit=family.cost_unit,
+        calibration={"split": family.split, "n": family.n},
+        checkpoint_sha256=family.checkpoint_sha256,
+        operating_points=[point.to_dict() for point in family.points],
+        limits=limits,
+    )
 
 
 def image_results(model: Model, names: Sequence[str], answers: Answers, top: int) -> list[ImageResult]:

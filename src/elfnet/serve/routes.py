@@ -14,9 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from elfnet.errors import RequestError, WorkError
 from elfnet.serve.admission import read_body
 from elfnet.serve.errors import NOT_FOUND, ApiError, describe_validation_error
-from elfnet.serve.responses import ErrorResponse
+from elfnet.serve.responses import ErrorResponse, ModelInfo
 from elfnet.serve.service import Service, get_service
-from elfnet.version import __version__
 
 TOKEN_VARIABLE = "ELFNET_TOKEN"
 MAX_POINT_BODY_BYTES = 10_000
@@ -69,30 +68,10 @@ def check_token(authorization: str | None, token: str | None) -> None:
         )
 
 
-@router.get("/v1/model", summary="Classes, exits, costs, operating points, limits")
-async def get_model(service: ServiceDependency) -> dict[str, Any]:
+@router.get("/v1/model", response_model=ModelInfo, summary="Classes, exits, costs, operating points, limits")
+async def get_model(service: ServiceDependency) -> Response:
     """Describe the model, its operating points with their calibration results, and the limits of a request."""
-    family, preprocess = service.model.engine.family, service.model.preprocess
-    limits = service.settings
-    return {
-        "name": service.name,
-        "elfnet_version": __version__,
-        "class_names": list(service.model.class_names),
-        "image": {"mode": preprocess.mode, "height": preprocess.height, "width": preprocess.width},
-        "exits": family.exits,
-        "cost": list(family.cost),
-        "head_cost": list(family.head_cost),
-        "cost_unit": family.cost_unit,
-        "calibration": {"split": family.split, "n": family.n},
-        "checkpoint_sha256": family.checkpoint_sha256,
-        "operating_points": [point.to_dict() for point in family.points],
-        "limits": {
-            "body_bytes": limits.max_body_bytes,
-            "images": limits.max_images,
-            "pixels": limits.max_pixels,
-            "request_pixels": limits.max_request_pixels,
-        },
-    }
+    return Response(service.model_info, media_type="application/json")
 
 
 class OperatingPointBody(BaseModel):

@@ -19,6 +19,7 @@ from elfnet.errors import RequestError
 from elfnet.serve.admission import Admission, DecodeBudget
 from elfnet.serve.batcher import Batcher
 from elfnet.serve.metrics import Metrics
+from elfnet.serve.responses import RequestLimits, model_info
 from elfnet.serve.shedding import LoadShedder
 
 MAX_DECODE_THREADS = 4
@@ -195,6 +196,14 @@ class Service:
         self.decode_budget = DecodeBudget(self.settings.max_pixels)
         threads = min(MAX_DECODE_THREADS, os.cpu_count() or 1)
         self.decode_pool = ThreadPoolExecutor(threads, thread_name_prefix="elfnet-decode")
+        limits = RequestLimits(
+            body_bytes=self.settings.max_body_bytes,
+            images=self.settings.max_images,
+            pixels=self.settings.max_pixels,
+            request_pixels=self.settings.max_request_pixels,
+        )
+        # Serialised once, because there may be thousands of classes and hundreds of operating points.
+        self.model_info = model_info(model, name, limits).model_dump_json().encode()
         self._cleanup = ExitStack()
         self._add_gauges()
 
