@@ -160,6 +160,26 @@ def test_a_long_body_does_not_count_as_header(connection: Connection) -> None:
     assert not transport.is_closing()
 
 
+def test_a_malformed_chunk_receives_400(connection: Connection) -> None:
+    protocol, transport, _ = connection
+    protocol.data_received(CHUNKED)
+    protocol.data_received(b"1\r\nA\r\nnot a size\r\n")
+    assert transport.written.startswith(b"HTTP/1.1 400 ")
+    assert transport.written.endswith(b'{"error":"the body of the request is not valid HTTP/1.1"}')
+    assert transport.closed
+    # What the application sends now is not written into the response.
+    assert protocol.cycle.disconnected
+
+
+@pytest.mark.parametrize("earlier", ["pipelined", "responding"])
+def test_a_malformed_chunk_does_not_interrupt_a_response(connection: Connection, earlier: str) -> None:
+    protocol, transport, _ = connection
+    protocol.data_received(HEADER + CHUNKED if earlier == "pipelined" else CHUNKED)
+    protocol.cycle.response_started = earlier == "responding"
+    protocol.data_received(b"not a size\r\n")
+    assert (transport.closed, transport.written) == (True, b"")
+
+
 def test_trailers_are_limited(connection: Connection) -> None:
     protocol, transport, _ = connection
     protocol.data_received(CHUNKED)
@@ -207,6 +227,19 @@ def test_the_host_is_required_in_http_1_1(live: Callable[..., Any]) -> None:
     assert body == {"error": "the request has several Host headers; send one"}
     header, body = exchange(port, b"GET /healthz HTTP/1.0\r\n\r\n")
     assert (header[:13], body) == (b"HTTP/1.1 200 ", {"status": "ok"})
+
+
+def test_malformed_chunks_receive_400(live: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
+    running = live()
+    request = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    for chunk in (b"zz\r\n", b"-1\r\n", b"5\r\nabcdefg\r\n", b"FFFFFFFFFFFFFFFFF\r\n"):
+        header, body = exchange(running.port, request + chunk)
+        assert header.startswith(b"HTTP/1.1 400 "), chunk
+        assert body == {"error": "the body of the request is not valid HTTP/1.1"}
+    assert {record.getMessage() for record in caplog.records} <= {"Invalid HTTP request received."}
+    running.stop()
+    running.join()
+    assert running.service.admission.requests == 0
 
 
 def test_another_host_is_refused(live: Callable[..., Any]) -> None:

@@ -137,6 +137,11 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 (replaced by an error response like all others)
         if not self._in_progress:
             self._write(error_response(400, "the request is not valid HTTP/1.1", _CLOSE))
+        elif self.cycle.more_body and not self.cycle.response_started and not self.pipeline:
+            # The body of the only request in progress is malformed. This is its response; its task can only end.
+            self._write(error_response(400, "the body of the request is not valid HTTP/1.1", _CLOSE))
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
         self.transport.close()
 
     def _unsupported_upgrade_warning(self) -> None:
