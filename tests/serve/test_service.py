@@ -1,12 +1,17 @@
 """Settings and sample images of the service."""
 
+import io
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image, features
+from starlette.testclient import TestClient
 
 from elfnet.errors import RequestError
-from elfnet.serve.service import ServeSettings, read_samples
+from elfnet.serve.service import ServeSettings, read_samples, silent_libtiff
 
 
 @pytest.mark.parametrize(
@@ -32,6 +37,30 @@ from elfnet.serve.service import ServeSettings, read_samples
 def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         ServeSettings(**settings)
+
+
+def test_libtiff_writes_nothing_to_standard_error(
+    make_client: Callable[..., TestClient], capfd: pytest.CaptureFixture[str]
+) -> None:
+    if not features.check("libtiff"):
+        pytest.skip("Pillow has no libtiff")
+    file = io.BytesIO()
+    Image.effect_noise((64, 64), 90).save(file, format="TIFF", compression="tiff_lzw")
+    damaged = bytearray(file.getvalue())
+    damaged[100:200] = bytes(100)
+
+    def decode() -> str:
+        with suppress(OSError):
+            Image.open(io.BytesIO(damaged)).load()
+        return capfd.readouterr().err
+
+    assert decode() != ""
+    with silent_libtiff():
+        assert decode() == ""
+    assert decode() != ""
+    response = make_client().post("/v1/predict", files={"image": ("a.tiff", bytes(damaged))})
+    assert (response.status_code, capfd.readouterr().err) == (422, "")
+    assert response.json()["error"].startswith("a.tiff is truncated or damaged")
 
 
 def test_samples_are_the_images_of_a_folder(tmp_path: Path, digit_files: list[bytes]) -> None:

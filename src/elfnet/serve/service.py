@@ -1,17 +1,19 @@
 """The state of one running service: model, settings, batcher, metrics, decoding threads and sample images."""
 
 import asyncio
+import ctypes
 import os
 import re
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from fastapi import Request
-from PIL import Image
+from PIL import Image, _imaging
 
 from elfnet.deploy.images.decode import silent_pillow
 from elfnet.deploy.model import Model
@@ -155,6 +157,22 @@ def read_samples(folder: Path | None) -> tuple[Sample, ...]:
     return tuple(samples)
 
 
+@contextmanager
+def silent_libtiff() -> Iterator[None]:
+    """Keep libtiff from writing to standard error, where a client could fill the log with damaged files.
+
+    Of the libraries that decode images only this one writes there. Pillow has no setting for it, so the handlers are
+    replaced in the library that Pillow has loaded; where it cannot be found, nothing is changed.
+    """
+    with ExitStack() as restore:
+        with suppress(OSError, AttributeError):
+            library = ctypes.CDLL(_imaging.__file__)
+            for set_handler in (library.TIFFSetErrorHandler, library.TIFFSetWarningHandler):
+                set_handler.argtypes, set_handler.restype = [ctypes.c_void_p], ctypes.c_void_p
+                restore.callback(set_handler, set_handler(None))
+        yield
+
+
 class Service:
     """A model with its queue, threads and metrics. The application calls `start` and `close`.
 
@@ -238,6 +256,7 @@ class Service:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Warm up and start to compute; `loop` is the event loop that handles the requests."""
         self._cleanup.enter_context(silent_pillow())
+        self._cleanup.enter_context(silent_libtiff())
         self._cleanup.callback(sys.setswitchinterval, sys.getswitchinterval())
         sys.setswitchinterval(SWITCH_INTERVAL)
         self._warm_up()
