@@ -1,9 +1,12 @@
 """elfnet serve: errors before it listens."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from elfnet import serve as serve_package
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -32,12 +35,12 @@ def test_refused_in_one_line(
     assert error.count("\n") == 1
 
 
-def test_a_missing_extra_is_named(elfnet: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    for module in [name for name in sys.modules if name.startswith("elfnet.serve.")]:
+@pytest.mark.parametrize("package", ["fastapi", "httptools", "prometheus_client", "python_multipart", "uvicorn"])
+def test_a_missing_extra_is_named(elfnet: Call, monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    for module in [name for name in sys.modules if name.startswith(("elfnet.serve.", "uvicorn", f"{package}."))]:
         monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
+        monkeypatch.delattr(serve_package, module.rpartition(".")[2], raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
     code, _, error = elfnet("serve", "x.elfnet")
     assert code == 1
-    assert "serving needs uvicorn: pip install 'elfnet[serve]'" in error
+    assert f"serving needs {package}: pip install 'elfnet[serve]'" in error

@@ -9,7 +9,7 @@ from elfnet.cli.arguments import Parser
 from elfnet.errors import RequestError, WorkError
 
 # Packages of the extra `serve`.
-SERVE_EXTRA = {"fastapi", "starlette", "uvicorn", "python_multipart", "prometheus_client"}
+SERVE_EXTRA = {"fastapi", "starlette", "uvicorn", "httptools", "python_multipart", "prometheus_client"}
 
 # Flags that are fields of `ServeSettings`, whose defaults apply if they are not given.
 LIMITS = (
