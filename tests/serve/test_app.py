@@ -22,3 +22,23 @@ def test_openapi_describes_the_service(client: TestClient) -> None:
     for name in re.findall(r'"\$ref": "#/components/schemas/([^"]+)"', json.dumps(schema)):
         assert name in schema["components"]["schemas"]
     assert client.get("/docs").status_code == 404
+
+
+def test_openapi_documents_every_status(client: TestClient) -> None:
+    everywhere = {"200", "400", "408", "421", "431", "500", "503"}
+    more = {
+        ("/v1/predict", "post"): {"413", "415", "422"},
+        ("/v1/operating-point", "put"): {"401", "403", "413", "422"},
+        ("/v1/samples/{number}", "get"): {"404", "422"},
+    }
+    paths = client.get("/openapi.json").json()["paths"]
+    operations = [(path, method) for path, methods in paths.items() for method in methods]
+    assert set(more) < set(operations)
+    for path, method in operations:
+        responses = paths[path][method]["responses"]
+        assert set(responses) == everywhere | more.get((path, method), set()), path
+        for status, response in responses.items():
+            if status != "200":
+                assert response["content"]["application/json"]["schema"] == {
+                    "$ref": "#/components/schemas/ErrorResponse"
+                }, (path, status)

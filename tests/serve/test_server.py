@@ -17,6 +17,7 @@ from uvicorn.server import ServerState
 
 from elfnet.deploy.engine import Answers
 from elfnet.errors import RequestError, WorkError
+from elfnet.serve import server
 from elfnet.serve.server import MAX_HEADER_BYTES, MAX_PIPELINED, LimitedHttpProtocol, bind_socket
 
 HEADER = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -240,6 +241,19 @@ def test_malformed_chunks_receive_400(live: Callable[..., Any], caplog: pytest.L
     running.stop()
     running.join()
     assert running.service.admission.requests == 0
+
+
+def test_connections_are_limited(live: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 1)
+    running = live()
+    address = ("127.0.0.1", running.port)
+    with closing(http.client.HTTPConnection(*address, timeout=30)) as first:
+        first.request("GET", "/healthz")
+        assert first.getresponse().read() == b'{"status":"ok"}'
+        header, body = exchange(running.port, HEADER)
+        assert header.startswith(b"HTTP/1.1 503 ")
+        assert b"retry-after: 1" in header
+        assert body == {"error": "1 connections are open; try again later"}
 
 
 def test_another_host_is_refused(live: Callable[..., Any]) -> None:

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from elfnet.serve import predict, routes
 from elfnet.serve.errors import ApiError, add_exception_handlers, api_error_response
 from elfnet.serve.middleware import HostMiddleware, ResponseMiddleware
+from elfnet.serve.responses import error_responses
 from elfnet.serve.service import Service
 from elfnet.version import __version__
 
@@ -34,6 +35,8 @@ def create_app(service: Service) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
+        # Every route can give these, from the HTTP server or the middleware.
+        responses=error_responses(400, 408, 421, 431, 500, 503),
     )
     app.state.service = service
     app.include_router(predict.router)

@@ -22,7 +22,7 @@ from elfnet.serve.admission import Slot, read_body
 from elfnet.serve.batcher import BatchResult
 from elfnet.serve.errors import ApiError, too_large
 from elfnet.serve.requests import PredictBody, PredictRequest, Upload, parse_request
-from elfnet.serve.responses import ErrorResponse, PredictResponse, explain, image_results
+from elfnet.serve.responses import PredictResponse, error_responses, explain, image_results
 from elfnet.serve.service import Service, get_service
 
 SMALL_BODY_BYTES, SMALL_PIXELS = 65_536, 128 * 128
@@ -30,14 +30,6 @@ SMALL_BODY_BYTES, SMALL_PIXELS = 65_536, 128 * 128
 
 router = APIRouter()
 
-_ERRORS: dict[int | str, dict[str, Any]] = {
-    400: {"model": ErrorResponse, "description": "the body is not valid JSON, multipart or base64, or has no image"},
-    408: {"model": ErrorResponse, "description": "the body took too long to arrive"},
-    413: {"model": ErrorResponse, "description": "too many bytes, images or pixels"},
-    415: {"model": ErrorResponse, "description": "unsupported content type"},
-    422: {"model": ErrorResponse, "description": "invalid field, unknown operating point, or not an image"},
-    503: {"model": ErrorResponse, "description": "overloaded or shutting down; see the header Retry-After"},
-}
 _FORM_SCHEMA = {
     "type": "object",
     "required": ["image"],
@@ -77,7 +69,7 @@ _REQUEST_BODY = {
 @router.post(
     "/v1/predict",
     response_model=PredictResponse,
-    responses=_ERRORS,
+    responses=error_responses(413, 415, 422),
     openapi_extra=_REQUEST_BODY,
     summary="Classify images",
 )

@@ -130,9 +130,31 @@ class ModelInfo(BaseModel):
 
 
 class ErrorResponse(BaseModel):
-    """The response to a request that was refused."""
+    """The response to a request that was refused: a message of one line."""
 
     error: str
+
+
+ERRORS = {
+    400: "the request is not valid HTTP, JSON, multipart or base64, or has no image",
+    401: "the token is missing or wrong",
+    403: "the service was started without a token",
+    404: "there is no such resource",
+    408: "the request took too long to arrive",
+    413: "too many bytes, images or pixels",
+    415: "unsupported content type",
+    421: "the Host header names a host that is not allowed",
+    422: "invalid field or value, unknown operating point, or not an image",
+    431: "the header is too large",
+    500: "internal error",
+    503: "overloaded or shutting down; the header Retry-After has the seconds to wait",
+}
+"""Every error status of the service, with its description in OpenAPI."""
+
+
+def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Describe error responses for the argument `responses` of a FastAPI route."""
+    return {status: {"model": ErrorResponse, "description": ERRORS[status]} for status in statuses}
 
 
 def model_info(model: Model, name: str, limits: RequestLimits) -> ModelInfo:

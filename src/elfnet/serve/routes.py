@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from elfnet.errors import RequestError, WorkError
 from elfnet.serve.admission import read_body
 from elfnet.serve.errors import NOT_FOUND, ApiError, describe_validation_error
-from elfnet.serve.responses import ErrorResponse, ModelInfo
+from elfnet.serve.responses import ModelInfo, error_responses
 from elfnet.serve.service import Service, get_service
 
 TOKEN_VARIABLE = "ELFNET_TOKEN"
@@ -122,11 +122,7 @@ async def get_point(service: ServiceDependency) -> OperatingPointResponse:
             "content": {"application/json": {"schema": OperatingPointBody.model_json_schema()}},
         }
     },
-    responses={
-        401: {"model": ErrorResponse, "description": "the token is missing or wrong"},
-        403: {"model": ErrorResponse, "description": "the service was started without a token"},
-        422: {"model": ErrorResponse, "description": "unknown operating point, or a budget below the cheapest"},
-    },
+    responses=error_responses(401, 403, 413, 422),
 )
 async def put_point(
     request: Request, service: ServiceDependency, authorization: Annotated[str | None, Header()] = None
@@ -187,7 +183,9 @@ async def samples(service: ServiceDependency) -> list[dict[str, str]]:
     return [{"name": sample.name, "url": f"/v1/samples/{i}"} for i, sample in enumerate(service.samples)]
 
 
-@router.get("/v1/samples/{number}", summary="One sample image", response_class=Response)
+@router.get(
+    "/v1/samples/{number}", summary="One sample image", response_class=Response, responses=error_responses(404, 422)
+)
 async def sample(service: ServiceDependency, number: int) -> Response:
     """Return the file of one sample image."""
     if not 0 <= number < len(service.samples):

@@ -6,6 +6,7 @@ from contextlib import closing
 
 import uvicorn
 from fastapi.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from elfnet.errors import RequestError, WorkError
@@ -75,12 +76,17 @@ def build_server(service: Service, *, log_level: str = "warning") -> uvicorn.Ser
             log_level=log_level,
             access_log=log_level in ("info", "debug"),
             backlog=BACKLOG,
-            limit_concurrency=MAX_CONNECTIONS,
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
             server_header=False,
             lifespan="on",
         )
     )
+
+
+async def _refuse_connection(scope: Scope, receive: Receive, send: Send) -> None:
+    """The ASGI application of connections beyond the limit."""
+    message = f"{MAX_CONNECTIONS:,} connections are open; try again later"
+    await error_response(503, message, {"Retry-After": "1", **_CLOSE})(scope, receive, send)
 
 
 class LimitedHttpProtocol(HttpToolsProtocol):
@@ -124,6 +130,8 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         # A single read can contain thousands of requests, and uvicorn keeps an object for each.
         if len(self.pipeline) >= MAX_PIPELINED:
             raise ValueError(f"more than {MAX_PIPELINED} pipelined requests")
+        # uvicorn's own limit responds with text instead of JSON.
+        self.app = self.config.loaded_app if len(self.connections) <= MAX_CONNECTIONS else _refuse_connection
         super().on_headers_complete()
         self._in_header = False
 
