@@ -1,4 +1,4 @@
-"""A client who sends too much sees the refusal, not a broken connection."""
+"""Error responses: draining the body of a client that sends too much."""
 
 import asyncio
 import http.client
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from starlette.types import Message
 
-from elfnet.serve import lingering_answer
-from elfnet.serve.lingering_answer import drop_rest
+from elfnet.serve import errors
+from elfnet.serve.errors import drain_body
 
 
 def endless() -> Iterator[Message]:
@@ -18,8 +18,8 @@ def endless() -> Iterator[Message]:
         yield {"type": "http.request", "body": bytes(1000), "more_body": True}
 
 
-def dropped(messages: Iterable[Message], *, most_bytes: int = 1_000_000, seconds: float = 30.0) -> int:
-    """How many messages are taken; when there are no more, nothing comes, as from a client who is silent."""
+def drained(messages: Iterable[Message], *, max_bytes: int = 1_000_000, timeout: float = 30.0) -> int:
+    """Count the messages that are received; after the last one the client sends nothing, and keeps the connection."""
     taken = 0
     left = iter(messages)
 
@@ -31,43 +31,45 @@ def dropped(messages: Iterable[Message], *, most_bytes: int = 1_000_000, seconds
         await asyncio.Event().wait()
         raise AssertionError
 
-    asyncio.run(drop_rest(receive, most_bytes=most_bytes, seconds=seconds))
+    asyncio.run(drain_body(receive, max_bytes=max_bytes, timeout=timeout))
     return taken
 
 
-def test_the_rest_is_read_to_its_end_or_to_a_bound() -> None:
+def test_a_body_is_drained_to_its_end_or_to_a_limit() -> None:
     part: Message = {"type": "http.request", "body": b"abc", "more_body": True}
     last: Message = {"type": "http.request", "body": b"abc"}
-    assert dropped([part, part, last, part]) == 3
-    assert dropped([part, {"type": "http.disconnect"}, part]) == 2
-    assert dropped(endless(), most_bytes=10_000) == 10
-    assert dropped([part], seconds=0.01) == 1
+    assert drained([part, part, last, part]) == 3
+    assert drained([part, {"type": "http.disconnect"}, part]) == 2
+    assert drained(endless(), max_bytes=10_000) == 10
+    assert drained([part], timeout=0.01) == 1
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_huge_body_is_answered_with_413(live: Callable[..., Any], chunked: bool) -> None:
+def test_a_client_that_sends_too_much_receives_413(live: Callable[..., Any], chunked: bool) -> None:
     running = live(max_body_bytes=1_000_000)
     pieces = [bytes(1_000_000)] * 20
     connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=30)
     body, length = (iter(pieces), {}) if chunked else (b"".join(pieces), {"content-length": "20000000"})
     headers = {"content-type": "application/json", **length}
     connection.request("POST", "/v1/predict", body, headers, encode_chunked=chunked)
-    answer = connection.getresponse()
-    assert answer.status == 413
-    assert answer.getheader("connection") == "close"
-    assert "1,000,000" in json.loads(answer.read())["error"]
+    response = connection.getresponse()
+    assert response.status == 413
+    assert response.getheader("connection") == "close"
+    assert "1,000,000" in json.loads(response.read())["error"]
     connection.close()
 
 
-def test_the_answer_does_not_wait_for_the_rest(live: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who asks first whether the body is welcome, and sends nothing, is answered at once."""
-    monkeypatch.setattr(lingering_answer, "DROP_SECONDS", 3600.0)
+def test_the_response_is_sent_before_the_body_is_drained(
+    live: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client with `Expect: 100-continue` sends no body before it has a response."""
+    monkeypatch.setattr(errors, "DRAIN_SECONDS", 3600.0)
     running = live(max_body_bytes=1000)
     connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=30)
     connection.putrequest("POST", "/v1/predict")
     for name, value in (("content-length", "5000"), ("expect", "100-continue")):
         connection.putheader(name, value)
     connection.endheaders()
-    answer = connection.getresponse()
-    assert (answer.status, "5,000" in json.loads(answer.read())["error"]) == (413, True)
+    response = connection.getresponse()
+    assert (response.status, "5,000" in json.loads(response.read())["error"]) == (413, True)
     connection.close()
