@@ -3,6 +3,7 @@
 # Shapes: B batch of all processes, b this process's part of it
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -23,23 +24,33 @@ class MixedBatch:
 
     Attributes:
         forward: arguments by name, for the forward pass that belongs to the mixing.
+        rows_b: the position of each example in the training split; None where examples are mixed.
     """
 
     images: Tensor
     labels: Labels
     forward: dict[str, Tensor | int] = field(default_factory=dict)
+    rows_b: Tensor | None = None
 
     def parts(self, number: int) -> "list[MixedBatch]":
         """The batch in several parts; parts without an example are left out, unless all are."""
         if number == 1:
             return [self]
         assert not self.forward, "what is mixed inside the network is not cut; the recipe refuses it"
-        first, second, share = self.labels.first_B, self.labels.second_B, self.labels.share
-        seconds = [None] * number if second is None else second.tensor_split(number)
+        labels = self.labels
+
+        def split(tensor: Tensor | None) -> Sequence[Tensor | None]:
+            return [None] * number if tensor is None else tensor.tensor_split(number)
+
         cut = [
-            MixedBatch(images, Labels(first_b, second_b, share))
-            for images, first_b, second_b in zip(
-                self.images.tensor_split(number), first.tensor_split(number), seconds, strict=True
+            MixedBatch(images, Labels(first_b, second_b, labels.share, importance_b), rows_b=rows_b)
+            for images, first_b, second_b, importance_b, rows_b in zip(
+                self.images.tensor_split(number),
+                labels.first_B.tensor_split(number),
+                split(labels.second_B),
+                split(labels.importance_B),
+                split(self.rows_b),
+                strict=True,
             )
         ]
         return [part for part in cut if len(part.images)] or cut[:1]
@@ -53,7 +64,7 @@ class Mixing(Protocol):
 
 def unmixed(batch: TrainingBatch, epoch: int) -> MixedBatch:  # noqa: ARG001 (every mixing takes it)
     """The ordinary batch: every image is itself."""
-    return MixedBatch(batch.images, Labels(batch.labels_b))
+    return MixedBatch(batch.images, Labels(batch.labels_b), rows_b=batch.rows_b)
 
 
 @dataclass(frozen=True, kw_only=True)

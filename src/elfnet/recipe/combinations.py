@@ -36,6 +36,14 @@ def _network_and_training(recipe: "Recipe") -> None:
         raise ValueError(
             "train.schedule=one-cycle rises for train.warmup_epochs=0: set it to about a third of train.schedule_epochs"
         )
+    if recipe.train.prune:
+        prune = f"train.prune={recipe.train.prune:g}"
+        if not recipe.model.exits or recipe.exits.rule != "elf":
+            raise ValueError(f"{prune} needs examples that leave in training: set model.exits=true and exits.rule=elf")
+        if recipe.data.sampler != "shuffle":
+            raise ValueError(
+                f"{prune} and data.sampler={recipe.data.sampler} both choose examples: set data.sampler=shuffle"
+            )
     if recipe.train.sync_batch_norm and recipe.exits.left == "drop":
         raise ValueError("train.sync_batch_norm=true needs every device to run every stage: set exits.left=mask")
 

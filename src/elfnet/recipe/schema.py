@@ -284,6 +284,18 @@ class TrainRecipe(Section):
     resize_until: Annotated[float, Field(gt=0, lt=1)] = Field(
         default=0.75, description="progressive resizing: share of the epochs after which images have their full side"
     )
+    prune: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.0,
+        description="share of the easy examples of a class that an epoch leaves out; those that are shown are weighted "
+        "for them; 0: none",
+    )
+    prune_patience: PositiveInt = Field(
+        default=3, description="an example is easy after leaving at the first exit in this many epochs in a row"
+    )
+    prune_floor: PositiveInt = Field(default=5, description="examples of each class that every epoch shows at least")
+    prune_until: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=0.875, description="share of the epochs after which all examples are shown again"
+    )
     seed: Seed = Field(default=0, description="initial weights, order and augmentation")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         default="auto", description="of the backbone; auto: bfloat16 where the machine computes it natively"

@@ -9,7 +9,7 @@ import torch
 from elfnet.checkpoint.format import Checkpoint
 from elfnet.criterion.class_weights import class_weights
 from elfnet.data.loading.build import evaluation_batches, training_batches
-from elfnet.data.loading.feed import EvaluationFeed, PairedFeed, Pairing, TrainingFeed
+from elfnet.data.loading.feed import EvaluationFeed, PairedFeed, Pairing, Selection, TrainingFeed
 from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.preparation_from_recipe import workers_of
 from elfnet.data.splits import Splits
@@ -25,6 +25,7 @@ from elfnet.train.machine import Machine
 from elfnet.train.observer import Observer
 from elfnet.train.optimizer import build_optimizer, restore_optimizer
 from elfnet.train.processes import Processes
+from elfnet.train.pruning import ExitHistory, Pruning, PruningSettings
 from elfnet.train.resizing import ProgressiveResizing
 from elfnet.train.trainer import Trainer
 from elfnet.train.training_forward import forward_and_mixing
@@ -41,6 +42,7 @@ class Assembled(NamedTuple):
     batches: TrainingFeed
     calibration: EvaluationFeed
     average: WeightAverage | None
+    pruning: Pruning | None
 
     def evaluated(self, network: StagedNetwork) -> StagedNetwork:
         """What is evaluated of the network that is trained: the average of its weights, if there is one."""
@@ -97,9 +99,10 @@ def assemble(
         average.steps = saved.progress["ema_steps"]
     resizing = ProgressiveResizing(train.resize_start, train.resize_until, train.epochs)
     data = _workers_divided(recipe.data, processes.on_this_node)
+    pruning = _pruning(recipe, splits, saved, processes)
     pairing = mixing if isinstance(mixing, PairMixing) else None
     batches, calibration = processes.one_first(
-        lambda: _feeds(data, recipe, splits, normalisation, machine, processes, pairing)
+        lambda: _feeds(data, recipe, splits, normalisation, machine, processes, pairing, pruning)
     )
     if machine.compile:
         part = -(-batches.batch_size // (processes.world * train.accumulate))
@@ -127,9 +130,10 @@ def assemble(
         mixing=mixing,
         average=average,
         resizing=resizing,
+        pruning=pruning,
         on_step=observer.step,
     )
-    return Assembled(trainer, optimiser, batches, calibration, average)
+    return Assembled(trainer, optimiser, batches, calibration, average, pruning)
 
 
 def _feeds(
@@ -140,6 +144,7 @@ def _feeds(
     machine: Machine,
     processes: Processes,
     pairing: Pairing | None,
+    selection: Selection | None,
 ) -> tuple[TrainingFeed, EvaluationFeed]:
     """This process's share of both splits; image files are packed here if they are not yet."""
     device, share = processes.fabric.device, processes.share
@@ -152,6 +157,7 @@ def _feeds(
         channels_last=machine.channels_last,
         share=share,
         pairing=pairing,
+        selection=selection,
     )
     batches = feed(data, seed=recipe.train.seed)
     if recipe.model.branches == 2:
@@ -159,6 +165,18 @@ def _feeds(
         batches = PairedFeed(batches, feed(reversed_, seed=recipe.train.seed + SECOND_SAMPLER))
     calibration = evaluation_batches(data, splits.calibration, normalisation, device=device, share=share)
     return batches, calibration
+
+
+def _pruning(recipe: Recipe, splits: Splits, saved: Checkpoint | None, processes: Processes) -> Pruning | None:
+    """Pruning as the recipe has it, with the history of the checkpoint that a stage goes on from."""
+    train, labels_N = recipe.train, splits.train.labels_N
+    if not train.prune:
+        return None
+    history = ExitHistory(len(labels_N), processes.fabric.device, processes.summed)
+    if saved is not None and saved.exit_history is not None:
+        history.streak_N.copy_(saved.exit_history)
+    settings = PruningSettings(train.prune, train.prune_patience, train.prune_floor, train.prune_until)
+    return Pruning(settings, history, labels_N, seed=train.seed, epochs=train.epochs)
 
 
 def _workers_divided(data: DataRecipe, processes: int) -> DataRecipe:

@@ -8,7 +8,7 @@ it is with all examples. The last epochs show everything.
 
 # Shapes: N examples of the training split, b examples of a step
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,13 +31,23 @@ class PruningSettings:
         share: of a class's easy examples that an epoch leaves out, in (0, 1).
         patience: epochs in a row in which an example left at the first exit before it counts as easy.
         floor: examples of each class that every epoch shows at least.
-        full_epochs: share of the run, at its end, whose epochs show all examples.
+        until: share of the epochs after which all examples are shown again.
     """
 
     share: float
     patience: int
     floor: int
-    full_epochs: float
+    until: float
+
+
+def require_floor(floor: int, class_counts_C: Ints, class_names: Sequence[str]) -> None:
+    """Refuse a floor that a class does not reach even with all of its examples."""
+    smallest = int(class_counts_C.argmin())
+    if floor > class_counts_C[smallest]:
+        raise RequestError(
+            f"train.prune_floor={floor} is more than the {class_counts_C[smallest]} training examples of class "
+            f"{class_names[smallest]}; set it to {class_counts_C[smallest]} or less"
+        )
 
 
 class ExitHistory:
@@ -73,11 +83,13 @@ class ExitHistory:
 
 
 class Pruning:
-    """Which examples an epoch shows, and what each counts.
+    """Which examples an epoch shows, and what each of them counts.
+
+    Everything is a pure function of the history before the epoch, the seed and the epoch. As a `Selection` it tells the
+    feed which examples to read.
 
     Args:
         labels_N: of the training split.
-        class_names: for the message that refuses a floor that is too high.
         epochs: length of the run.
     """
 
@@ -86,30 +98,35 @@ class Pruning:
         settings: PruningSettings,
         history: ExitHistory,
         labels_N: Ints,
-        class_names: tuple[str, ...],
         *,
         seed: int,
         epochs: int,
     ) -> None:
-        count_C = np.bincount(labels_N, minlength=len(class_names))
-        smallest = int(count_C.argmin())
-        if settings.floor > count_C[smallest]:
-            raise RequestError(
-                f"train.prune_floor={settings.floor} is more than the {count_C[smallest]} training examples of class "
-                f"{class_names[smallest]}; set it to {count_C[smallest]} or less"
-            )
         self.history = history
         self._settings, self._labels_N = settings, labels_N
         self._seed, self._epochs = seed, epochs
+        self._epoch, self._weight_N = -1, torch.ones(len(labels_N))
 
-    def draw(self, epoch: int) -> tuple[Ints, NDArray[np.float32]]:
-        """Positions of the examples of an epoch, in order, and the weight of every example, shape (N,).
+    def begin_epoch(self, epoch: int) -> None:
+        """Draw what the epoch shows."""
+        self._epoch = epoch
+        self._weight_N = torch.from_numpy(self.draw(epoch)).to(self.history.streak_N.device)
 
-        A pure function of the history, the seed and the epoch. Examples that are not shown have weight 0.
-        """
+    def shown(self, epoch: int) -> NDArray[np.bool_]:
+        """Whether each example is shown in the epoch that was begun, shape (N,)."""
+        assert epoch == self._epoch, "an epoch is drawn when it begins, from the history before it"
+        return self._weight_N.cpu().numpy() > 0
+
+    def weight(self, rows_b: Tensor) -> Tensor:
+        """What each of these examples counts in the epoch that was begun, shape (b,)."""
+        return self._weight_N[rows_b]
+
+    def draw(self, epoch: int) -> NDArray[np.float32]:
+        """The weight of every example in an epoch, shape (N,); 0: it is not shown."""
         weight_N = np.ones(len(self._labels_N), dtype=np.float32)
-        if epoch >= self._epochs * (1 - self._settings.full_epochs):
-            return np.arange(len(weight_N)), weight_N
+        # The last epoch shows everything, however short the run is.
+        if epoch >= min(self._epochs * self._settings.until, self._epochs - 1):
+            return weight_N
         easy_N = self.history.streak_N.cpu().numpy() >= self._settings.patience
         order_N = np.random.default_rng([self._seed, epoch, DRAWS]).permutation(len(weight_N))
         for label in np.unique(self._labels_N[easy_N]):
@@ -118,4 +135,4 @@ class Pruning:
             kept = max(round((1 - self._settings.share) * len(easy)), self._settings.floor - hard, 1)
             weight_N[easy[kept:]] = 0.0
             weight_N[easy[:kept]] = len(easy) / min(kept, len(easy))
-        return np.flatnonzero(weight_N), weight_N
+        return weight_N

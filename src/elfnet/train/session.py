@@ -53,6 +53,7 @@ from elfnet.train.machine import Machine, device_and_precision, fabric_precision
 from elfnet.train.observer import Observer, Silent
 from elfnet.train.processes import Processes
 from elfnet.train.provenance import run_info
+from elfnet.train.pruning import require_floor
 from elfnet.train.refit_run import check_source, fit_run, is_fitted, keep_start
 from elfnet.train.run_directory_checks import check_directory, require_same_data, require_same_precision
 from elfnet.train.run_log import Logger, open_loggers
@@ -297,7 +298,16 @@ class _Loop:
                 state.seconds += seconds
                 state.distil_temperature = record.get("distil_temperature")
                 if processes.first:
-                    keep(self.directory, signature, network, assembled.optimiser, state, score, assembled.average)
+                    keep(
+                        self.directory,
+                        signature,
+                        network,
+                        assembled.optimiser,
+                        state,
+                        score,
+                        assembled.average,
+                        assembled.pruning,
+                    )
                 epochs_kept = state.epochs_done
                 self.observer.epoch(record)
                 if processes.any(self.stop_after is not None and self.stop_after(state.epochs_done)):
@@ -328,6 +338,8 @@ def _data(recipe: Recipe) -> tuple[Splits, Normalisation]:
     for threshold in recipe.exits.search:
         parse_threshold(threshold, classes=len(splits.class_names))
     _refuse_one_class(splits.calibration.labels_N)
+    if recipe.train.prune:
+        require_floor(recipe.train.prune_floor, splits.class_counts_C, splits.class_names)
     if recipe.train.resize_start < 1 and splits.train.example_shape[0] == 1:
         raise RequestError(
             f"train.resize_start={recipe.train.resize_start:g} resizes images, and {recipe.data.source} has rows of "

@@ -11,7 +11,7 @@ from elfnet.data.image_files import EncodedImages
 from elfnet.data.image_reader import ImageReader
 from elfnet.data.images.policies import build_policy
 from elfnet.data.loading.features import FeatureSource, measured_normalisation
-from elfnet.data.loading.feed import BatchSource, EvaluationFeed, Pairing, SampledFeed, TrainingFeed
+from elfnet.data.loading.feed import BatchSource, EvaluationFeed, Pairing, SampledFeed, Selection, TrainingFeed
 from elfnet.data.loading.files import FileSource
 from elfnet.data.loading.memory import AugmentedSource, CropFlipSource, PlainSource
 from elfnet.data.loading.normalise import Normalisation
@@ -61,12 +61,14 @@ def training_batches(
     channels_last: bool = True,
     share: Share = WHOLE,
     pairing: Pairing | None = None,
+    selection: Selection | None = None,
 ) -> TrainingFeed:
     """Augmented batches of the training split, drawn by `data.sampler`.
 
     Args:
         share: this process's part of each batch.
         pairing: what examples are mixed with; None: with nothing.
+        selection: which examples an epoch shows; None: all of them.
     """
     train: Examples = splits.train
     augmentation = augmentation_of(data, splits)
@@ -102,6 +104,7 @@ def training_batches(
         sampler=data.sampler,
         share=share,
         pairing=pairing,
+        selection=selection,
     )
 
 

@@ -14,10 +14,11 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from elfnet.data.examples import Ints
-from elfnet.data.loading.sampler import WHOLE, EpochOrder, Share, epoch_generator
+from elfnet.data.loading.sampler import WHOLE, Drawn, EpochOrder, Share, epoch_generator
 
 CROP_NUMBERS = 2**30
 
@@ -119,6 +120,13 @@ class Pairing(Protocol):
         """The partner of each example of a whole batch, the same in every process; None: this batch is not mixed."""
 
 
+class Selection(Protocol):
+    """Decides which examples an epoch shows."""
+
+    def shown(self, epoch: int) -> NDArray[np.bool_]:
+        """Whether each example of the training split is shown, shape (N,); the same in every process."""
+
+
 class TrainingFeed(Protocol):
     """The batches of an epoch."""
 
@@ -127,7 +135,10 @@ class TrainingFeed(Protocol):
         """Examples per step, of all processes together."""
 
     def __len__(self) -> int:
-        """Steps per epoch."""
+        """Steps per epoch that shows all examples."""
+
+    def steps(self, epoch: int) -> int:
+        """Steps of an epoch."""
 
     def epoch(self, epoch: int) -> Iterator[TrainingBatch]:
         """This process's part of each step of an epoch."""
@@ -148,6 +159,7 @@ class SampledFeed:
         sampler: shuffle, class-balanced, square-root or reversed.
         share: this process's part of each batch.
         pairing: what examples are mixed with; the feed reads the partners that this process does not hold.
+        selection: which examples an epoch shows, with the sampler `shuffle`; None: all of them.
     """
 
     def __init__(
@@ -162,15 +174,20 @@ class SampledFeed:
         sampler: str = "shuffle",
         share: Share = WHOLE,
         pairing: Pairing | None = None,
+        selection: Selection | None = None,
     ) -> None:
         self.batch_size = min(batch_size, len(labels_N))
-        self._source, self._share, self._pairing = source, share, pairing
+        self._source, self._share, self._pairing, self._selection = source, share, pairing, selection
         self._order = EpochOrder(labels_N, sampler)
         self._labels_N = torch.from_numpy(labels_N).to(device)
         self._seed, self._device, self._channels_last = seed, device, channels_last
 
     def __len__(self) -> int:
         return -(-len(self._labels_N) // self.batch_size)
+
+    def steps(self, epoch: int) -> int:
+        shown = len(self._labels_N) if self._selection is None else int(self._selection.shown(epoch).sum())
+        return -(-shown // self.batch_size)
 
     def epoch(self, epoch: int) -> Iterator[TrainingBatch]:
         wanted = self._wanted(epoch)
@@ -190,6 +207,9 @@ class SampledFeed:
         """What is read for each step."""
         generator = epoch_generator(self._seed, epoch)
         drawn = self._order.draw(generator)
+        if self._selection is not None:
+            shown_n = torch.from_numpy(self._selection.shown(epoch))[drawn.rows_N]
+            drawn = Drawn(drawn.rows_N[shown_n], drawn.repeat_N[shown_n])
         wanted = []
         for step, (rows_B, repeat_B) in enumerate(
             zip(*(torch.split(part_N, self.batch_size) for part_N in drawn), strict=True)
@@ -269,6 +289,9 @@ class PairedFeed:
 
     def __len__(self) -> int:
         return len(self._first)
+
+    def steps(self, epoch: int) -> int:
+        return self._first.steps(epoch)
 
     def epoch(self, epoch: int) -> Iterator[TrainingBatch]:
         for first, second in zip(self._first.epoch(epoch), self._second.epoch(epoch), strict=True):
