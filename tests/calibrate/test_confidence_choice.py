@@ -37,6 +37,14 @@ def test_exits_that_know_different_things_are_combined(make_table: TableFactory)
     assert choose_confidence(independent_exits(make_table)).combine
 
 
+def test_experts_are_not_combined_again(make_table: TableFactory) -> None:
+    """Their exits answer with means already."""
+    table = replace(independent_exits(make_table), experts=2)
+    assert not choose_confidence(table).combine
+    with pytest.raises(RequestError, match=r"combine=on .* model\.experts=2 .*; use combine=off or auto"):
+        choose_confidence(table, combine="on")
+
+
 def test_exits_that_know_nothing_are_not_listened_to(make_table: TableFactory) -> None:
     choice = choose_confidence(one_good_exit(make_table), scales="own")
     assert not choice.combine

@@ -229,3 +229,14 @@ def test_confusion_matrices_are_written_unless_there_are_very_many_classes(make_
 
     assert np.sum(confusion(100) or []) == 202
     assert confusion(101) is None
+
+
+def test_budgets_reach_to_full_depth_without_early_heads(make_table: TableFactory) -> None:
+    table = make_table(cost_E=np.array([0.2, 0.5, 1.15, 1.5]), head_cost_E=np.array([0.1, 0.05, 0.0, 0.0]))
+    assert spaced_budgets(table, 0.5) == (0.5, 1.0)
+    with_experts = replace(table, experts=2)
+    # 1.5 less the early heads.
+    assert spaced_budgets(with_experts, 0.5) == (0.5, 1.0)
+    assert spaced_budgets(with_experts, 0.15)[-1] == 1.35
+    assert fit_family(with_experts, request(risk=RiskPoints(epsilons=()))).plain_exit == 2
+    assert fit_family(make_table(head_cost_E=HEADS), request(risk=RiskPoints(epsilons=()))).plain_exit == 3
