@@ -17,11 +17,11 @@ from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.data.from_recipe import load_splits
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.recipe.load import DEFAULT_RECIPE, load_recipe
-from elfnet.report import figure_catalogue
-from elfnet.report.figures.class_distribution import class_distribution
-from elfnet.report.figures.reliability import reliability_by_exit
+from elfnet.report.figures import catalogue as figure_catalogue
+from elfnet.report.figures.base import RunFigure
+from elfnet.report.figures.classes import class_distribution
+from elfnet.report.figures.exits import reliability_by_exit
 from elfnet.report.markup import Markup, element
-from elfnet.report.run_figure import RunFigure
 
 RunFactory = Callable[..., RunDirectory]
 

@@ -8,7 +8,7 @@ import pytest
 from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.errors import RequestError
 from elfnet.report.budget_tracks import track_json, tracks_of
-from elfnet.report.run_record import RunRecord, read_run
+from elfnet.report.record import RunRecord, read_run
 
 
 @pytest.fixture

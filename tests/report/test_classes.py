@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.report.run_record import read_run
+from elfnet.report.record import read_run
 from elfnet.report.sections import classes
 
 

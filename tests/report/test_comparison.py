@@ -8,8 +8,8 @@ import pytest
 from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.errors import RequestError
 from elfnet.evaluate.bootstrap import Difference
-from elfnet.report.comparison import PointEffect, compare_at_full_depth, tail_effect
-from elfnet.report.run_record import read_run
+from elfnet.report.record import read_run
+from elfnet.report.summary import PointEffect, compare_at_full_depth, tail_effect
 
 
 def test_tail_is_the_rarest_group_with_examples(elf_run: RunDirectory) -> None:

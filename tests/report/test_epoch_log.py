@@ -6,7 +6,7 @@ import pytest
 
 from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.errors import WorkError
-from elfnet.report.epoch_log import read_epochs, reweighting_start
+from elfnet.report.run_files import read_epochs, reweighting_start
 
 
 def test_records_and_the_switch(elf_run: RunDirectory) -> None:

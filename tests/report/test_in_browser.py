@@ -9,7 +9,7 @@ import pytest
 
 from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.report.budget_tracks import TrackPoint, tracks_of
-from elfnet.report.run_record import read_run
+from elfnet.report.record import read_run
 from elfnet.report.write import write_report
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -3,7 +3,7 @@
 import pytest
 
 from elfnet.recipe.load import load_recipe
-from elfnet.report.method_name import method_name
+from elfnet.report.record import method_name
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from elfnet.report import number_text as say
+from elfnet.report import formatting as say
 
 
 def test_nothing_is_a_dash_and_zero_is_zero() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.errors import ElfnetError, RequestError, WorkError
-from elfnet.report.run_record import read_run, read_runs
+from elfnet.report.record import read_run, read_runs
 
 RunFactory = Callable[..., RunDirectory]
 

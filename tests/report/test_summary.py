@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.report.run_record import read_run
+from elfnet.report.record import read_run
 from elfnet.report.summary import increasing_loss_verdict, summary
 
 

@@ -14,7 +14,7 @@ import pytest
 from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.errors import RequestError, WorkError
 from elfnet.report.page import page as page_of
-from elfnet.report.run_record import read_run
+from elfnet.report.record import read_run
 from elfnet.report.sections.images import images
 from elfnet.report.write import write_report
 
@@ -288,7 +288,7 @@ def test_neither_torch_nor_pyplot_is_loaded_and_matplotlib_only_to_draw(
 import sys
 from pathlib import Path
 from elfnet.report.page import page as page_of
-from elfnet.report.run_record import read_run
+from elfnet.report.record import read_run
 from elfnet.report.sections.images import images
 from elfnet.report.write import write_report
 assert "matplotlib" not in sys.modules

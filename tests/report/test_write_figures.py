@@ -9,10 +9,9 @@ import pytest
 
 from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.errors import WorkError
-from elfnet.report.figure_catalogue import figures_of_run
-from elfnet.report.run_figure import NoFigure
-from elfnet.report.run_record import read_run
-from elfnet.report.write_figures import WrittenFigures, write_figures
+from elfnet.report.figures.base import NoFigure
+from elfnet.report.figures.catalogue import WrittenFigures, figures_of_run, write_figures
+from elfnet.report.record import read_run
 
 PAPERS = {
     "confidence-in-true-class",
@@ -38,7 +37,7 @@ OVER_TRAINING = {
 @pytest.fixture(scope="module")
 def written(digits_run: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> WrittenFigures:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("elfnet.report.write_figures.DOTS_AN_INCH", 30)  # quicker
+        patch.setattr("elfnet.report.figures.catalogue.DOTS_AN_INCH", 30)  # quicker
         return write_figures([digits_run], tmp_path_factory.mktemp("figures") / "new" / "directory")
 
 

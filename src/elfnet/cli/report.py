@@ -26,8 +26,8 @@ def parser() -> Parser:
 def run(words: Sequence[str]) -> int:
     asked = parser().parse_strictly(words)
 
+    from elfnet.report.figures.catalogue import write_figures
     from elfnet.report.write import write_report
-    from elfnet.report.write_figures import write_figures
 
     with_images = not asked.no_images
     report = write_report(asked.runs, asked.out, with_images=with_images)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from elfnet.data.groups import GROUP_NAMES
-from elfnet.report import number_text as say
-from elfnet.report.run_record import RunRecord
+from elfnet.report import formatting as say
+from elfnet.report.record import RunRecord
 
 SLACK = 1e-9
 """A budget written with a few digits still admits the point whose cost it was read from."""

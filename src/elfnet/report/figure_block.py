@@ -1,7 +1,7 @@
 """A figure in the page: the drawing, and a caption that says what it shows, of which split and how many examples."""
 
+from elfnet.report.figures.base import FigureOrReason, NoFigure, RunFigure
 from elfnet.report.markup import Markup, element, joined, unbroken
-from elfnet.report.run_figure import FigureOrReason, NoFigure, RunFigure
 from elfnet.report.svg import inline_svg
 
 

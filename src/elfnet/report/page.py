@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib import resources
 
 from elfnet.report.markup import Markup, element, joined, trusted
-from elfnet.report.run_record import RunRecord
+from elfnet.report.record import RunRecord
 from elfnet.report.sections.classes import classes
 from elfnet.report.sections.dial import dial
 from elfnet.report.sections.exits import exits

@@ -6,7 +6,7 @@ import warnings
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from elfnet.report.figures.style import BLUE, GRID, INK, MUTED, PAPER, house_style
+from elfnet.report.figures.base import BLUE, GRID, INK, MUTED, PAPER, house_style
 from elfnet.report.markup import Markup, readable, trusted
 
 if TYPE_CHECKING:

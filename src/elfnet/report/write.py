@@ -7,7 +7,7 @@ from elfnet import atomic
 from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.errors import WorkError
 from elfnet.report.page import page
-from elfnet.report.run_record import read_runs
+from elfnet.report.record import read_runs
 
 
 def write_report(

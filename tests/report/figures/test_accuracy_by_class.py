@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.report.figures.accuracy_by_class import accuracy_by_class, draw_accuracy_by_class, running_mean
-from elfnet.report.run_record import read_run
+from elfnet.report.figures.classes import accuracy_by_class, draw_accuracy_by_class, running_mean
+from elfnet.report.record import read_run
 
 
 def axes_of(figure: Any) -> Any:

@@ -10,10 +10,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.report.figures.architecture import architecture, cost_up_to
-from elfnet.report.network_shape import NetworkShape, network_shape
-from elfnet.report.run_figure import NoFigure, RunFigure
-from elfnet.report.run_record import RunRecord, read_run
+from elfnet.report.figures.architecture import NetworkShape, architecture, cost_up_to, network_shape
+from elfnet.report.figures.base import NoFigure, RunFigure
+from elfnet.report.record import RunRecord, read_run
 
 
 def axes_of(figure: Any) -> Any:

@@ -9,16 +9,15 @@ import pytest
 
 from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.recipe.load import load_recipe
-from elfnet.report.figures.confidence_in_true_class import (
+from elfnet.report.figures.base import NoFigure, RunFigure
+from elfnet.report.figures.exits import (
     confidence_in_true_class,
     draw_confidence_in_true_class,
     loss_scale,
     share_by_bin,
     true_class_confidence,
 )
-from elfnet.report.head_and_tail import head_classes
-from elfnet.report.run_figure import NoFigure, RunFigure
-from elfnet.report.run_record import read_run
+from elfnet.report.record import head_classes, read_run
 
 
 def axes_of(figure: Any) -> Any:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.report.figures.cost_histogram import cost_histogram, draw_cost_histogram, share_by_cost
-from elfnet.report.run_figure import NoFigure, RunFigure
-from elfnet.report.run_record import read_run
+from elfnet.report.figures.base import NoFigure, RunFigure
+from elfnet.report.figures.trade_off import cost_histogram, draw_cost_histogram, share_by_cost
+from elfnet.report.record import read_run
 
 
 def axes_of(figure: Any) -> Any:

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.report.figures.exit_shares_at_points import MOST_POINTS, exit_shares_at_points, readable_points
-from elfnet.report.run_figure import RunFigure
-from elfnet.report.run_record import read_run
+from elfnet.report.figures.base import RunFigure
+from elfnet.report.figures.exits import MOST_POINTS, exit_shares_at_points, readable_points
+from elfnet.report.record import read_run
 
 
 def axes_of(figure: Any) -> Any:

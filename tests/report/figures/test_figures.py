@@ -5,15 +5,17 @@ from typing import Any
 
 import pytest
 
-from elfnet.report.figures.accuracy_cost_curve import CurveLine, draw_accuracy_cost_curve
-from elfnet.report.figures.class_distribution import draw_class_distribution
-from elfnet.report.figures.exit_shares_at_points import draw_exit_shares_at_points
-from elfnet.report.figures.exit_shares_over_epochs import draw_exit_shares_over_epochs
-from elfnet.report.figures.loss_by_exit import draw_loss_by_exit
-from elfnet.report.figures.loss_by_exit_over_epochs import draw_loss_by_exit_over_epochs
-from elfnet.report.figures.loss_shares_over_epochs import draw_loss_shares_over_epochs
-from elfnet.report.figures.style import GROUP_LOOKS, literal, look
-from elfnet.report.figures.training_curves import draw_training_curves
+from elfnet.report.figures.base import GROUP_LOOKS, literal, look
+from elfnet.report.figures.classes import draw_class_distribution
+from elfnet.report.figures.exits import draw_exit_shares_at_points
+from elfnet.report.figures.trade_off import CurveLine, draw_accuracy_cost_curve
+from elfnet.report.figures.training import (
+    draw_exit_shares_over_epochs,
+    draw_loss_by_exit,
+    draw_loss_by_exit_over_epochs,
+    draw_loss_shares_over_epochs,
+    draw_training_curves,
+)
 
 
 def axes_of(figure: Any) -> Any:

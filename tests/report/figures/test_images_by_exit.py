@@ -15,17 +15,18 @@ from elfnet.data import cifar
 from elfnet.data.from_recipe import load_splits
 from elfnet.recipe.load import DEFAULT_RECIPE, load_recipe
 from elfnet.recipe.schema import DataRecipe
-from elfnet.report.figures.images_by_exit import (
+from elfnet.report.figures.base import NoFigure, RunFigure
+from elfnet.report.figures.gallery import (
     NOBODY,
     images_by_exit,
+    images_of,
+    is_here,
     pick,
     shown_classes,
     telling_point,
     thumbnails,
 )
-from elfnet.report.run_figure import NoFigure, RunFigure
-from elfnet.report.run_record import read_run
-from elfnet.report.split_images import images_of, is_here
+from elfnet.report.record import read_run
 
 
 def axes_of(figure: Any) -> Any:

@@ -9,9 +9,9 @@ import pytest
 from elfnet.calibrate.family import Family
 from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.evaluate.calibration_error import calibration_error
-from elfnet.report.figures.reliability import reliability, reliability_by_exit
-from elfnet.report.run_figure import NoFigure, RunFigure
-from elfnet.report.run_record import read_run
+from elfnet.report.figures.base import NoFigure, RunFigure
+from elfnet.report.figures.exits import reliability, reliability_by_exit
+from elfnet.report.record import read_run
 
 
 def axes_of(figure: Any) -> Any:

@@ -9,9 +9,9 @@ from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.evaluate.accuracy import measure
 from elfnet.evaluate.replay import replay
 from elfnet.exits.policy import Policy
-from elfnet.report.figures.threshold_ablation import ablation_points, differ_in_t_only, threshold_ablation
-from elfnet.report.run_figure import NoFigure, RunFigure
-from elfnet.report.run_record import RunRecord, read_run
+from elfnet.report.figures.ablation import ablation_points, differ_in_t_only, threshold_ablation
+from elfnet.report.figures.base import NoFigure, RunFigure
+from elfnet.report.record import RunRecord, read_run
 
 
 def axes_of(figure: Any) -> Any:

@@ -3,14 +3,13 @@
 import numpy as np
 
 from elfnet.data.groups import GROUP_NAMES
-from elfnet.report import number_text as say
+from elfnet.report import formatting as say
 from elfnet.report.figure_block import figure_blocks
-from elfnet.report.figures.accuracy_by_class import accuracy_by_class
-from elfnet.report.figures.class_distribution import class_distribution
-from elfnet.report.figures.confidence_in_true_class import confidence_in_true_class
+from elfnet.report.figures.classes import accuracy_by_class, class_distribution
+from elfnet.report.figures.exits import confidence_in_true_class
 from elfnet.report.html_table import Cell, Heading, html_table
 from elfnet.report.markup import Markup, element, joined
-from elfnet.report.run_record import RunRecord
+from elfnet.report.record import RunRecord
 
 MOST_ROWS = 600
 """Above this the table shows the most frequent and the rarest classes: half of this each."""

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from elfnet.data.groups import GROUP_NAMES
-from elfnet.report import number_text as say
+from elfnet.report import formatting as say
 from elfnet.report.budget_tracks import Track, TrackPoint, track_json, tracks_of
 from elfnet.report.html_table import Heading, html_table
 from elfnet.report.markup import Markup, element, joined, trusted, unbroken
-from elfnet.report.run_record import RunRecord
+from elfnet.report.record import RunRecord
 from elfnet.report.sections.operating_points import cost_unit
 
 STEP = 0.005

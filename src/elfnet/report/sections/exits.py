@@ -1,16 +1,18 @@
 """The exits one by one: how good each is on its own, and who left there in training with which loss."""
 
 from elfnet.data.groups import GROUP_NAMES
-from elfnet.report import number_text as say
+from elfnet.report import formatting as say
 from elfnet.report.figure_block import figure_blocks
-from elfnet.report.figures.exit_shares_over_epochs import exit_shares_over_epochs
-from elfnet.report.figures.loss_by_exit import loss_by_exit
-from elfnet.report.figures.loss_by_exit_over_epochs import loss_by_exit_over_epochs
-from elfnet.report.figures.loss_shares_over_epochs import loss_shares_over_epochs
-from elfnet.report.figures.reliability import reliability_by_exit
+from elfnet.report.figures.exits import reliability_by_exit
+from elfnet.report.figures.training import (
+    exit_shares_over_epochs,
+    loss_by_exit,
+    loss_by_exit_over_epochs,
+    loss_shares_over_epochs,
+)
 from elfnet.report.html_table import Cell, Heading, html_table
 from elfnet.report.markup import Markup, element, joined
-from elfnet.report.run_record import RunRecord
+from elfnet.report.record import RunRecord
 
 
 def exits(record: RunRecord, key: str) -> Markup:

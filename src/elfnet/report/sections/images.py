@@ -1,9 +1,9 @@
 """Images of the split by the exit they take."""
 
 from elfnet.report.figure_block import figure_blocks
-from elfnet.report.figures.images_by_exit import images_by_exit
+from elfnet.report.figures.gallery import images_by_exit
 from elfnet.report.markup import Markup, element, joined
-from elfnet.report.run_record import RunRecord
+from elfnet.report.record import RunRecord
 
 
 def images(record: RunRecord, key: str) -> Markup:

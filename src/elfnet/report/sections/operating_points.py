@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from elfnet.data.groups import GROUP_NAMES
-from elfnet.report import number_text as say
+from elfnet.report import formatting as say
 from elfnet.report.html_table import Cell, Heading, html_table
 from elfnet.report.markup import Markup, element, joined, unbroken
-from elfnet.report.run_record import RunRecord
+from elfnet.report.record import RunRecord
 
 CHOSEN = ("full", "accurate", "economic")
 PROMISED = ("loss", "groups", "epsilon", "delta", "method", "n_certified", "empirical_risk")

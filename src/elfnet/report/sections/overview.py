@@ -1,8 +1,8 @@
 """The first thing to read of a run: three numbers and the summary in words."""
 
-from elfnet.report import number_text as say
+from elfnet.report import formatting as say
 from elfnet.report.markup import Markup, element, joined, unbroken
-from elfnet.report.run_record import RunRecord
+from elfnet.report.record import RunRecord
 from elfnet.report.summary import summary
 
 _MEANING = {

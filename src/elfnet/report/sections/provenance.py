@@ -7,7 +7,7 @@ import tomli_w
 
 from elfnet.report.html_table import Heading, html_table
 from elfnet.report.markup import Markup, element, joined
-from elfnet.report.run_record import RunRecord
+from elfnet.report.record import RunRecord
 
 
 def provenance(record: RunRecord) -> Markup:

@@ -5,16 +5,16 @@ from collections.abc import Sequence
 from elfnet.data.groups import GROUP_NAMES
 from elfnet.errors import RequestError
 from elfnet.evaluate.bootstrap import Difference
-from elfnet.report import number_text as say
-from elfnet.report.comparison import compare_at_full_depth
+from elfnet.report import formatting as say
 from elfnet.report.figure_block import figure_blocks
-from elfnet.report.figure_catalogue import figures_of_runs
+from elfnet.report.figures.base import RunFigure
+from elfnet.report.figures.catalogue import figures_of_runs
 from elfnet.report.html_table import Cell, Heading, html_table
 from elfnet.report.markup import Markup, element, joined, unbroken
-from elfnet.report.run_figure import RunFigure
-from elfnet.report.run_record import RunRecord
+from elfnet.report.record import RunRecord
 from elfnet.report.sections.dial import dial
 from elfnet.report.sections.operating_points import cost_unit
+from elfnet.report.summary import compare_at_full_depth
 
 
 def several_runs(records: Sequence[RunRecord]) -> Markup:

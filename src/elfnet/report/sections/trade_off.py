@@ -1,11 +1,10 @@
 """Accuracy against cost, who leaves where, and what single examples cost, on the test split."""
 
 from elfnet.report.figure_block import figure_blocks
-from elfnet.report.figures.accuracy_cost_curve import accuracy_against_cost
-from elfnet.report.figures.cost_histogram import cost_histogram
-from elfnet.report.figures.exit_shares_at_points import exit_shares_at_points
+from elfnet.report.figures.exits import exit_shares_at_points
+from elfnet.report.figures.trade_off import accuracy_against_cost, cost_histogram
 from elfnet.report.markup import Markup, element, joined
-from elfnet.report.run_record import RunRecord
+from elfnet.report.record import RunRecord
 
 
 def trade_off(record: RunRecord, key: str) -> Markup:

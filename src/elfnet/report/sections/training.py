@@ -1,13 +1,13 @@
 """The network, and how training went."""
 
-from elfnet.report import number_text as say
-from elfnet.report.epoch_log import reweighting_start
+from elfnet.report import formatting as say
 from elfnet.report.figure_block import figure_blocks
 from elfnet.report.figures.architecture import architecture
-from elfnet.report.figures.training_curves import training_curves
+from elfnet.report.figures.training import training_curves
 from elfnet.report.html_table import Heading, html_table
 from elfnet.report.markup import Markup, element, joined
-from elfnet.report.run_record import RunRecord
+from elfnet.report.record import RunRecord
+from elfnet.report.run_files import reweighting_start
 
 
 def training(record: RunRecord, key: str) -> Markup:

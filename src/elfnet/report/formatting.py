@@ -1,4 +1,4 @@
-"""Numbers as the page writes them. "No examples" is a dash, which is not the same as 0."""
+"""Numbers and names as text. A missing value is a dash, which differs from 0."""
 
 DASH = "–"
 MINUS = "−"

@@ -1,4 +1,4 @@
-"""The paper's ablation: a line for each training threshold t, a mark on it for each inference threshold s."""
+"""The paper's ablation: one line per training threshold t, one mark per inference threshold s."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,9 +10,17 @@ from elfnet.evaluate.accuracy import measure
 from elfnet.evaluate.derived import derive
 from elfnet.evaluate.replay import replay
 from elfnet.exits.threshold import parse_threshold
-from elfnet.report.figures.style import MUTED, in_house_style, literal, look, new_figure
-from elfnet.report.run_figure import FigureOrReason, NoFigure, RunFigure
-from elfnet.report.run_record import RunRecord
+from elfnet.report.figures.base import (
+    MUTED,
+    FigureOrReason,
+    NoFigure,
+    RunFigure,
+    in_house_style,
+    literal,
+    look,
+    new_figure,
+)
+from elfnet.report.record import RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,7 +1,7 @@
-"""How all figures look: readable in greyscale and by colour-blind people, small, and without global state.
+"""What all figures share: their description before drawing, and their style.
 
-Colours are those of Okabe and Ito; whatever differs in colour also differs in line style, marker or hatching. The
-plotting library is imported when the first figure is drawn, never by importing this package.
+Colours are those of Okabe and Ito; series that differ in colour also differ in line style, marker or hatching, so that
+figures can be read in greyscale. matplotlib is imported when the first figure is drawn, not by importing this module.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -176,3 +176,36 @@ def mark_switch(axes: Any, epoch: int | None, *, label: bool = True) -> None:
 def mark_every(points: int) -> int:
     """Markers on at most about twenty of the points of a line, on all of a short one."""
     return max(1, points // 20)
+
+
+@dataclass(frozen=True)
+class RunFigure:
+    """What to draw, and what to say about it.
+
+    Attributes:
+        name: in lower case with hyphens, unique among the figures of a run: names the file, and the figure in the page.
+        title: a few words.
+        caption: what the reader needs to know to read it, with n and split.
+        draw: draws it anew at every call.
+    """
+
+    name: str
+    title: str
+    caption: str
+    draw: Callable[[], "Figure"]
+
+
+@dataclass(frozen=True)
+class NoFigure:
+    """A figure that cannot be drawn from these runs.
+
+    Attributes:
+        name: as of the figure.
+        reason: one line that ends without a full stop, with the way out if there is one.
+    """
+
+    name: str
+    reason: str
+
+
+FigureOrReason = RunFigure | NoFigure

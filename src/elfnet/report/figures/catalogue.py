@@ -1,9 +1,9 @@
-"""Every figure of some runs as PNG and SVG files, each with its title and caption inside."""
+"""All figures of a report, in the order of the page, and writing them as PNG and SVG files."""
 
 import re
 import textwrap
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,14 +12,67 @@ from typing import TYPE_CHECKING
 from elfnet import atomic
 from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.errors import WorkError
-from elfnet.report.figure_catalogue import figures_of_run, figures_of_runs
-from elfnet.report.figures.style import MUTED, PAPER, house_style, literal
-from elfnet.report.run_figure import FigureOrReason, NoFigure, RunFigure
-from elfnet.report.run_record import read_runs
+from elfnet.report.figures.ablation import threshold_ablation
+from elfnet.report.figures.architecture import architecture
+from elfnet.report.figures.base import MUTED, PAPER, FigureOrReason, NoFigure, RunFigure, house_style, literal
+from elfnet.report.figures.classes import accuracy_by_class, class_distribution
+from elfnet.report.figures.exits import confidence_in_true_class, exit_shares_at_points, reliability_by_exit
+from elfnet.report.figures.gallery import images_by_exit
+from elfnet.report.figures.trade_off import (
+    accuracy_against_cost,
+    accuracy_against_cost_of_runs,
+    cost_histogram,
+    rarest_common_group,
+)
+from elfnet.report.figures.training import (
+    exit_shares_over_epochs,
+    loss_by_exit,
+    loss_by_exit_over_epochs,
+    loss_shares_over_epochs,
+    training_curves,
+)
+from elfnet.report.record import RunRecord, read_runs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.transforms import Bbox
+
+OF_ANY_RUN: tuple[Callable[[RunRecord], FigureOrReason], ...] = (
+    architecture,
+    class_distribution,
+    confidence_in_true_class,
+    accuracy_by_class,
+    reliability_by_exit,
+    training_curves,
+)
+OF_A_RUN_WITH_EXITS: tuple[Callable[[RunRecord], FigureOrReason], ...] = (
+    accuracy_against_cost,
+    exit_shares_at_points,
+    cost_histogram,
+    loss_by_exit,
+    loss_by_exit_over_epochs,
+    exit_shares_over_epochs,
+    loss_shares_over_epochs,
+    images_by_exit,
+)
+
+
+def figures_of_run(record: RunRecord, *, with_images: bool = True) -> Iterator[FigureOrReason]:
+    """Every figure of one run; a plain network has no exits to draw."""
+    for figure in (*OF_ANY_RUN, *(() if record.plain else OF_A_RUN_WITH_EXITS)):
+        if with_images or figure is not images_by_exit:
+            yield figure(record)
+
+
+def figures_of_runs(records: Sequence[RunRecord]) -> Iterator[FigureOrReason]:
+    """The figures that compare several runs."""
+    if len(records) < 2:
+        return
+    yield accuracy_against_cost_of_runs(records)
+    if (group := rarest_common_group(records)) is not None:
+        yield accuracy_against_cost_of_runs(records, group)
+    yield threshold_ablation(records)
+
 
 # With what is left out of each: neither says when or with what it was made, so that the same figure is the same file.
 FORMATS: dict[str, dict[str, None]] = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}

@@ -1,4 +1,4 @@
-"""Everything the report says about one run, read from its directory and checked to belong together."""
+"""Everything the report knows about one run, read from its directory and checked for consistency."""
 
 # Shapes: C classes
 
@@ -19,9 +19,7 @@ from elfnet.evaluate.accuracy import Metrics
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.replay import Replay, replay
 from elfnet.recipe.schema import Recipe
-from elfnet.report.epoch_log import EpochRecord, read_epochs
-from elfnet.report.method_name import method_name
-from elfnet.report.stored_results import StoredResults, read_results
+from elfnet.report.run_files import EpochRecord, StoredResults, read_epochs, read_results
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -201,3 +199,71 @@ def _table(directory: RunDirectory, family: Family, results: StoredResults) -> E
         return table
     # The table counts multiply-adds; the points were fitted and measured in another unit.
     return replace(table, cost_E=np.array(family.cost), head_cost_E=np.array(family.head_cost))
+
+
+_LOSSES = {
+    "ce": "CE",
+    "focal": "Focal",
+    "ldam": "LDAM",
+    "balanced-softmax": "BalancedSoftmax",
+    "logit-adjusted": "LogitAdjusted",
+}
+_MIXINGS = {"mixup": "+Mixup", "manifold": "+ManifoldMixup"}
+_REFITS = {
+    "crt": "cRT",
+    "lws": "LWS",
+    "tau-norm": "tau-norm",
+    "logit-adjustment": "LogitAdjustment",
+    "over-sampling": "over-sampled features",
+    "under-sampling": "under-sampled features",
+    "smote": "SMOTE",
+    "borderline-smote": "Borderline-SMOTE",
+    "adasyn": "ADASYN",
+    "edited-nearest-neighbours": "ENN",
+    "cluster-under-sampling": "cluster centroids",
+}
+
+
+def method_name(recipe: Recipe) -> str:
+    """The base loss, inside the exit rule if there is one, how classes are weighted, and what else is done.
+
+    Example:
+        >>> from elfnet.recipe.load import load_recipe
+        >>> method_name(load_recipe("cifar10-lt/elf-ldam-drw"))
+        'ELF(LDAM)+DRW'
+    """
+    name = _LOSSES[recipe.criterion.loss]
+    if recipe.model.branches == 2:
+        name = f"BBN({name})"
+    elif recipe.model.exits:
+        name = f"{_exits(recipe)}({name})"
+    if recipe.criterion.reweight != "none":
+        # Deferred re-weighting, or weights from the start.
+        name += "+DRW" if recipe.train.drw_start > 0 else f"+RW({recipe.criterion.reweight})"
+    name += _MIXINGS.get(recipe.train.mix, "")
+    return name if recipe.refit.how == "none" else f"{_REFITS[recipe.refit.how]} on {name}"
+
+
+def _exits(recipe: Recipe) -> str:
+    """Which of the ways to train exits it is."""
+    if recipe.exits.rule == "elf":
+        return "ELF"
+    if recipe.criterion.distil:
+        return "Distilled"
+    if recipe.exits.confidence == "entropy":
+        return "BranchyNet"
+    return "MSDNet" if recipe.model.backbone == "msdnet" else "Joint"
+
+
+HALVES = "Head: the more frequent half of the classes; tail: the others."
+
+
+def head_classes(class_counts_C: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """True for the more frequent half of the classes, shape (C,); the rest are tail. Ties go by label.
+
+    The training log counts the same halves.
+    """
+    order_C = np.argsort(-class_counts_C, kind="stable")
+    is_head_C = np.zeros(len(class_counts_C), dtype=np.bool_)
+    is_head_C[order_C[: (len(class_counts_C) + 1) // 2]] = True
+    return is_head_C
