@@ -60,7 +60,7 @@ def test_other_examples_are_not_compared(elf_run: RunDirectory, make_run: Callab
 
 def test_equal_labels_are_not_equal_images(elf_run: RunDirectory) -> None:
     first = read_run(elf_run)
-    info = {**first.info, "data": {**first.info["data"], "fingerprint": "other"}}
+    info = replace(first.info, fingerprint="other")
     data = first.recipe.data
     # The data set's own test split is the same whatever the seed; another data set's is not.
     reseeded = replace(

@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,10 @@ from elfnet.evaluate.accuracy import Metrics
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.replay import Replay, replay
 from elfnet.recipe.schema import Recipe
-from elfnet.report.run_files import EpochRecord, StoredResults, read_epochs, read_results
+from elfnet.report.run_files import EpochRecord, StoredInfo, StoredResults, read_epochs, read_info, read_results
+
+CHOSEN_POINTS = ("full", "accurate", "economic")
+"""The operating points that every calibrated run has: full depth, and the two chosen on the calibration split."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -27,99 +29,105 @@ class RunRecord:
     """One finished run.
 
     Attributes:
-        directory: where it was read from.
-        name: what the page calls it; the directory's name.
-        info: run.json.
-        epochs: log.jsonl.
+        directory: the run directory.
+        name: what the page calls the run; the directory's name.
+        info: contents of run.json.
+        epochs: contents of log.jsonl, one record per epoch.
         family: the operating points, fitted on the calibration split.
-        results: what they gave on the test split.
-        table: the test split's exit table; None where the file is gone, and with it all that needs single examples.
-        class_names, class_counts_C: of the training split.
+        results: their metrics on the test split.
+        table: exit table of the test split; None if the file is missing. Some figures need it.
     """
 
     directory: RunDirectory
     name: str
     recipe: Recipe
-    info: dict[str, Any]
+    info: StoredInfo
     epochs: tuple[EpochRecord, ...]
     family: Family
     results: StoredResults
     table: ExitTable | None
-    class_names: tuple[str, ...]
-    class_counts_C: NDArray[np.int64]
     _replays: dict[str, Replay] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def exits(self) -> int:
+        """Number of exits, the last one included."""
         return self.family.points[0].policy.exits
 
     @property
     def plain(self) -> bool:
-        """Whether this is a network without early exits: one point instead of a curve."""
+        """Whether the network has no early exits."""
         return self.exits == 1
 
     @property
     def method(self) -> str:
+        """Name of the training method."""
         return method_name(self.recipe)
 
     @property
     def network(self) -> str:
-        """What the network is called; the recipe does not know one that was handed in."""
-        return "given network" if "network" in self.info else self.recipe.model.backbone
+        """Name of the backbone; the recipe has none for a network that was passed in from Python."""
+        return "given network" if self.info.external_network else self.recipe.model.backbone
 
     @property
     def groups(self) -> FrequencyGroups:
+        """The limits between the groups many, medium and few."""
         return FrequencyGroups(many_above=self.recipe.data.many_above, few_below=self.recipe.data.few_below)
 
     @property
     def group_of_class(self) -> NDArray[np.int64]:
-        return self.groups.of_classes(self.class_counts_C)
+        """Index into `GROUP_NAMES` for each class, shape (C,)."""
+        return self.groups.of_classes(self.info.class_counts_C)
 
     @property
     def tail_group(self) -> str | None:
-        """The rarest group with test examples; None where all examples are of one group."""
+        """The rarest group with test examples; None if all examples belong to one group."""
         sizes = self.at("full").n_by_group
         present = [name for name in GROUP_NAMES if sizes[name]]
         return present[-1] if len(present) > 1 else None
 
     @property
     def measured_on(self) -> str:
-        """The split and n, for captions: a sentence without its full stop."""
+        """Split and number of examples for captions, without a full stop."""
         return f"{self.results.split.capitalize()} split, n = {self.results.n:,}"
 
+    @property
+    def short_cost_unit(self) -> str:
+        """The unit of cost for axis labels, without how it was measured."""
+        return self.results.cost_unit.partition(" (")[0]
+
+    @property
+    def no_table(self) -> str:
+        """The reason why a figure needs the exit table and the way out, without a full stop."""
+        root = self.directory.root
+        return f"{self.name} has no exit table of the {self.results.split} split; run 'elfnet evaluate {root}' first"
+
     def at(self, point: str) -> Metrics:
+        """Return the metrics of an operating point on the test split."""
         return self.results.points[point]
 
     def replayed(self, point: str) -> Replay:
-        """What an operating point did with every example of the table; computed once."""
+        """Return exit and prediction of every example at an operating point; needs the exit table, cached."""
         assert self.table is not None, "a replay needs the exit table"
         if point not in self._replays:
             self._replays[point] = replay(self.table, self.family.point(point).policy)
         return self._replays[point]
 
-    @property
-    def short_cost_unit(self) -> str:
-        """The unit of cost without how it was measured, for axes."""
-        return self.results.cost_unit.partition(" (")[0]
-
-    @property
-    def no_table(self) -> str:
-        """Why there is nothing about single examples, with the way out: a sentence without its full stop."""
-        root = self.directory.root
-        return f"{self.name} has no exit table of the {self.results.split} split; run 'elfnet evaluate {root}' first"
-
     def point_label(self, name: str) -> str:
-        """A point with the candidate it was chosen from: "economic (s=0.8)"."""
+        """Return the name of a point with the candidate it was chosen from: "economic (s=0.8)"."""
         same_as = self.family.point(name).same_as
         return name if same_as is None else f"{name} ({same_as})"
 
 
 def read_run(run: RunDirectory | str | Path, name: str | None = None) -> RunRecord:
-    """Read a run's files.
+    """Read the files of one calibrated run.
+
+    Args:
+        run: the run directory.
+        name: what the page calls the run; the directory's name by default.
 
     Raises:
         RequestError: the run has not been calibrated.
-        WorkError: its files are damaged or not of one checkpoint.
+        WorkError: files are damaged, or belong to different checkpoints.
     """
     directory = open_run(run.root if isinstance(run, RunDirectory) else run)
     for file in (directory.policy_file, directory.metrics_file):
@@ -128,10 +136,9 @@ def read_run(run: RunDirectory | str | Path, name: str | None = None) -> RunReco
                 f"{directory.root} has no {file.name} to report on; run 'elfnet calibrate {directory.root}' first"
             )
     family = Family.open(directory.policy_file)
-    results = read_results(directory.metrics_file)
+    results, info = read_results(directory), read_info(directory)
     _require_one_measurement(directory, family, results)
-    info = directory.info()
-    class_names, class_counts_C = _classes(directory, info, results)
+    _require_same_classes(directory, info, results)
     return RunRecord(
         directory=directory,
         name=name or directory.root.resolve().name,
@@ -140,14 +147,17 @@ def read_run(run: RunDirectory | str | Path, name: str | None = None) -> RunReco
         epochs=read_epochs(directory),
         family=family,
         results=results,
-        table=_table(directory, family, results),
-        class_names=class_names,
-        class_counts_C=class_counts_C,
+        table=_open_table(directory, family, results),
     )
 
 
 def read_runs(runs: Sequence[RunDirectory | str | Path]) -> tuple[RunRecord, ...]:
-    """Several runs under names that tell them apart."""
+    """Read several runs and give each a unique name.
+
+    Raises:
+        RequestError: no run, the same run twice, or a run that has not been calibrated.
+        WorkError: files are damaged, or belong to different checkpoints.
+    """
     if not runs:
         raise RequestError("a report needs at least one run directory; name one, such as runs/first")
     roots = [Path(run.root if isinstance(run, RunDirectory) else run).resolve() for run in runs]
@@ -156,7 +166,7 @@ def read_runs(runs: Sequence[RunDirectory | str | Path]) -> tuple[RunRecord, ...
             raise RequestError(f"run {runs[position]} is given twice; name each run once")
     names = [root.name for root in roots]
     if len(set(names)) < len(names):
-        # Directories of one name: as much of the path as it takes to tell them apart.
+        # Several directories have the same name: add as much of their paths as makes them differ.
         shared = Path(os.path.commonpath(roots))
         shared = shared.parent if shared in roots else shared
         names = [root.relative_to(shared).as_posix() for root in roots]
@@ -164,32 +174,26 @@ def read_runs(runs: Sequence[RunDirectory | str | Path]) -> tuple[RunRecord, ...
 
 
 def _require_one_measurement(directory: RunDirectory, family: Family, results: StoredResults) -> None:
-    """metrics.json must have been measured at policy.json's thresholds with the same checkpoint."""
+    """Refuse a metrics.json that was not measured at the thresholds of policy.json with the same checkpoint."""
     fitted = {point.name: point.policy.thresholds for point in family.points}
-    chosen = {"full", "accurate", "economic"} <= set(fitted)
-    if results.checkpoint_sha256 != family.checkpoint_sha256 or results.thresholds != fitted or not chosen:
+    complete = set(CHOSEN_POINTS) <= set(fitted)
+    if results.checkpoint_sha256 != family.checkpoint_sha256 or results.thresholds != fitted or not complete:
         raise WorkError(
             f"{directory.metrics_file} was not measured with the operating points of {directory.policy_file.name}; "
             f"run 'elfnet calibrate {directory.root}' again"
         )
 
 
-def _classes(
-    directory: RunDirectory, info: dict[str, Any], results: StoredResults
-) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    try:
-        names = tuple(str(name) for name in info["data"]["class_names"])
-        counts_C = np.array(info["data"]["class_counts"], dtype=np.int64)
-        if not len(names) == len(counts_C) == len(results.points["full"].accuracy_by_class):
-            raise ValueError("the numbers of class names, counts and results differ")
-    except (KeyError, TypeError, ValueError) as error:
+def _require_same_classes(directory: RunDirectory, info: StoredInfo, results: StoredResults) -> None:
+    stated, measured = len(info.class_names), len(results.points["full"].accuracy_by_class)
+    if stated != measured:
         raise WorkError(
-            f"{directory.info_file} is damaged ({error}); restore it from a copy, or train again"
-        ) from error
-    return names, counts_C
+            f"{directory.info_file} is damaged ({stated} class names, but {directory.metrics_file.name} has {measured} "
+            "classes); restore it from a copy, or train again"
+        )
 
 
-def _table(directory: RunDirectory, family: Family, results: StoredResults) -> ExitTable | None:
+def _open_table(directory: RunDirectory, family: Family, results: StoredResults) -> ExitTable | None:
     file = directory.table(results.split)
     if not file.is_file():
         return None
@@ -225,7 +229,9 @@ _REFITS = {
 
 
 def method_name(recipe: Recipe) -> str:
-    """The base loss, inside the exit rule if there is one, how classes are weighted, and what else is done.
+    """Return the name that tables of the literature give to the method of a recipe.
+
+    It states the base loss, the exit rule around it, the class weighting, and mixing or a refitted classifier.
 
     Example:
         >>> from elfnet.recipe.load import load_recipe
@@ -238,14 +244,14 @@ def method_name(recipe: Recipe) -> str:
     elif recipe.model.exits:
         name = f"{_exits(recipe)}({name})"
     if recipe.criterion.reweight != "none":
-        # Deferred re-weighting, or weights from the start.
+        # Deferred re-weighting, or weights from the first epoch on.
         name += "+DRW" if recipe.train.drw_start > 0 else f"+RW({recipe.criterion.reweight})"
     name += _MIXINGS.get(recipe.train.mix, "")
     return name if recipe.refit.how == "none" else f"{_REFITS[recipe.refit.how]} on {name}"
 
 
 def _exits(recipe: Recipe) -> str:
-    """Which of the ways to train exits it is."""
+    """Return the name of the way the exits are trained."""
     if recipe.exits.rule == "elf":
         return "ELF"
     if recipe.criterion.distil:
@@ -259,9 +265,9 @@ HALVES = "Head: the more frequent half of the classes; tail: the others."
 
 
 def head_classes(class_counts_C: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """True for the more frequent half of the classes, shape (C,); the rest are tail. Ties go by label.
+    """Return True for the more frequent half of the classes, shape (C,); ties go by label.
 
-    The training log counts the same halves.
+    The training log uses the same halves.
     """
     order_C = np.argsort(-class_counts_C, kind="stable")
     is_head_C = np.zeros(len(class_counts_C), dtype=np.bool_)

@@ -1,12 +1,14 @@
-"""run.json, metrics.json and log.jsonl of a run as typed values. No other module of the report reads these files."""
+"""run.json, metrics.json and log.jsonl of a run as typed values; no other module of the report reads these files."""
 
-# Shapes: E exits
+# Shapes: C classes
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from elfnet.checkpoint.run_directory import RunDirectory, read_json
 from elfnet.data.groups import GROUP_NAMES
@@ -16,15 +18,99 @@ from elfnet.evaluate.by_exit import ExitQuality
 from elfnet.evaluate.curve import CurvePoint
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoredResults:
-    """Results of one checkpoint on one split.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StoredInfo:
+    """The part of run.json that the report uses.
 
     Attributes:
-        points: the metrics of each operating point, by name.
-        thresholds: the thresholds they were measured at, by name.
-        exits: each exit taken by everybody.
-        curve: one threshold for all exits, from 0 to 1.
+        class_names, class_counts_C: names and training images of each class.
+        train, calibration, test: number of examples in each split.
+        image_shape: height, width and channels; empty if the run does not state them.
+        fingerprint: hash of the data; None if the run does not state it.
+        multiply_adds: counted costs of the network; None if the run does not state them.
+        external_network: whether the network was passed in from Python instead of built from the recipe.
+        command: the command that started the training.
+        versions, hardware, machine, seeds: facts by name, as they were stored.
+    """
+
+    class_names: tuple[str, ...]
+    class_counts_C: NDArray[np.int64]
+    train: int
+    calibration: int
+    test: int
+    image_shape: tuple[int, ...]
+    fingerprint: str | None
+    multiply_adds: "StoredCosts | None"
+    external_network: bool
+    command: str | None
+    versions: Mapping[str, object]
+    hardware: Mapping[str, object]
+    machine: Mapping[str, object]
+    seeds: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class StoredCosts:
+    """Multiply-adds for one image.
+
+    Attributes:
+        plain: of all stages and the last head, which is the backbone without exits.
+        stages, heads: of each stage and each head, in order.
+    """
+
+    plain: int
+    stages: tuple[int, ...]
+    heads: tuple[int, ...]
+
+
+def read_info(run: RunDirectory) -> StoredInfo:
+    """Read run.json.
+
+    Raises:
+        WorkError: the file is missing or damaged.
+    """
+    content = run.info()
+    try:
+        data = content["data"]
+        info = StoredInfo(
+            class_names=tuple(str(name) for name in data["class_names"]),
+            class_counts_C=np.array(data["class_counts"], dtype=np.int64),
+            train=int(data["train"]),
+            calibration=int(data["calibration"]),
+            test=int(data["test"]),
+            image_shape=tuple(int(side) for side in data.get("image_shape", ())),
+            fingerprint=data.get("fingerprint"),
+            multiply_adds=_costs(content.get("multiply_adds")),
+            external_network="network" in content,
+            command=content.get("command"),
+            versions=dict(content.get("versions", {})),
+            hardware=dict(content.get("hardware", {})),
+            machine=dict(content.get("machine", {})),
+            seeds=dict(content.get("seeds", {})),
+        )
+        if len(info.class_names) != len(info.class_counts_C):
+            raise ValueError("the numbers of class names and counts differ")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise WorkError(f"{run.info_file} is damaged ({error}); restore it from a copy, or train again") from error
+    return info
+
+
+def _costs(content: Mapping[str, Any] | None) -> StoredCosts | None:
+    if content is None:
+        return None
+    stages, heads = (tuple(int(cost) for cost in content[part]) for part in ("stages", "heads"))
+    return StoredCosts(int(content["plain"]), stages, heads)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredResults:
+    """metrics.json: what `elfnet calibrate` measured with one checkpoint on one split.
+
+    Attributes:
+        points: metrics of each operating point, by name.
+        thresholds: thresholds of each operating point, by name.
+        exits: quality of each exit if all examples take it.
+        curve: metrics for one threshold at all exits, from 0 to 1.
     """
 
     split: str
@@ -38,9 +124,13 @@ class StoredResults:
     curve: tuple[CurvePoint, ...]
 
 
-def read_results(path: Path) -> StoredResults:
-    """Read metrics.json; one line if it is not what was written."""
-    content = read_json(path)
+def read_results(run: RunDirectory) -> StoredResults:
+    """Read metrics.json.
+
+    Raises:
+        WorkError: the file is missing or damaged.
+    """
+    content = read_json(run.metrics_file)
     try:
         return StoredResults(
             split=str(content["split"]),
@@ -57,7 +147,7 @@ def read_results(path: Path) -> StoredResults:
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise WorkError(
-            f"{path} is damaged ({type(error).__name__}: {error}); run 'elfnet calibrate {path.parent}' again"
+            f"{run.metrics_file} is damaged ({type(error).__name__}: {error}); run 'elfnet calibrate {run.root}' again"
         ) from error
 
 
@@ -84,18 +174,20 @@ def _metrics(point: Mapping[str, Any]) -> Metrics:
 
 @dataclass(frozen=True, kw_only=True)
 class EpochRecord:
-    """What the report uses of an epoch.
+    """One line of log.jsonl: the part that the report uses.
 
     Attributes:
         epoch: counted from 0.
-        weights: the name of the class weights in force; "none" before deferred re-weighting.
-        loss: the training loss.
-        exit_share: share of the training examples leaving at each exit.
-        loss_by_exit: average loss, summed over the exits visited, of those leaving there; None where nobody left.
+        weights: name of the class weights in use; "none" before deferred re-weighting.
+        loss: training loss.
+        exit_share: share of the training examples that exit at each exit.
+        loss_by_exit: mean loss, summed over the visited exits, of the examples that exit there; None if there are none.
         increasing_loss: "holds", "does not hold" or "undefined".
-        low_confidence_head_loss_share: of frequent classes' examples that the network gives less than 0.1.
-        high_confidence_tail_loss_share: of rare classes' examples that it gives more than 0.9.
-        calibration_balanced_accuracy: at full depth; None where the epoch was not evaluated.
+        low_confidence_head_loss_share: share of the loss from head-class examples with a true-class confidence of at
+            most 0.1.
+        high_confidence_tail_loss_share: share of the loss from tail-class examples with a true-class confidence of at
+            least 0.9.
+        calibration_balanced_accuracy: at full depth; None if the epoch was not evaluated.
         seconds: wall time.
     """
 
@@ -111,33 +203,37 @@ class EpochRecord:
     calibration_balanced_accuracy: float | None
     seconds: float
 
-    @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> Self:
-        return cls(
-            epoch=int(record["epoch"]),
-            learning_rate=float(record["learning_rate"]),
-            weights=str(record["weights"]),
-            loss=float(record["loss"]),
-            exit_share=tuple(float(share) for share in record["exit_share"]),
-            loss_by_exit=tuple(None if loss is None else float(loss) for loss in record["loss_by_exit"]),
-            increasing_loss=str(record["increasing_loss"]),
-            low_confidence_head_loss_share=_optional(record.get("low_confidence_head_loss_share")),
-            high_confidence_tail_loss_share=_optional(record.get("high_confidence_tail_loss_share")),
-            calibration_balanced_accuracy=_optional(record.get("calibration_balanced_accuracy")),
-            seconds=float(record.get("seconds", 0.0)),
-        )
-
 
 def read_epochs(run: RunDirectory) -> tuple[EpochRecord, ...]:
-    """Every epoch of a run's log; none if there is no log."""
+    """Read log.jsonl, one record per epoch; empty if the run has no log.
+
+    Raises:
+        WorkError: the file is damaged.
+    """
     try:
-        return tuple(EpochRecord.from_dict(record) for record in run.log())
+        return tuple(_epoch(record) for record in run.log())
     except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise WorkError(f"{run.log_file} is damaged ({error}); restore it from a copy, or train again") from error
 
 
+def _epoch(record: Mapping[str, Any]) -> EpochRecord:
+    return EpochRecord(
+        epoch=int(record["epoch"]),
+        learning_rate=float(record["learning_rate"]),
+        weights=str(record["weights"]),
+        loss=float(record["loss"]),
+        exit_share=tuple(float(share) for share in record["exit_share"]),
+        loss_by_exit=tuple(_optional(loss) for loss in record["loss_by_exit"]),
+        increasing_loss=str(record["increasing_loss"]),
+        low_confidence_head_loss_share=_optional(record.get("low_confidence_head_loss_share")),
+        high_confidence_tail_loss_share=_optional(record.get("high_confidence_tail_loss_share")),
+        calibration_balanced_accuracy=_optional(record.get("calibration_balanced_accuracy")),
+        seconds=float(record.get("seconds", 0.0)),
+    )
+
+
 def reweighting_start(epochs: Sequence[EpochRecord]) -> int | None:
-    """The first epoch with class weights after one without; None if they never changed."""
+    """Return the first epoch with class weights after one without; None if the weights never changed."""
     for before, now in pairwise(epochs):
         if before.weights == "none" and now.weights != "none":
             return now.epoch

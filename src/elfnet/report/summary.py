@@ -84,14 +84,13 @@ def _same_test_examples(first: RunRecord, second: RunRecord) -> bool:
     Equal fingerprints settle it. Otherwise a test split that comes with the data set is the same for every run on it,
     and one that was cut from it is the same where it was cut with the same seed and sizes, whatever the profile.
     """
-    data = [record.info["data"] for record in (first, second)]
-    if data[0].get("fingerprint") == data[1].get("fingerprint"):
+    if first.info.fingerprint == second.info.fingerprint:
         return True
     recipes = [record.recipe.data for record in (first, second)]
     if recipes[0].source != recipes[1].source:
         return False
     cut = [
-        record.results.n == recipe.test_per_class * len(record.class_names)
+        record.results.n == recipe.test_per_class * len(record.info.class_names)
         for record, recipe in zip((first, second), recipes, strict=True)
     ]
     held_out = [(recipe.subset_seed, recipe.calibration_per_class, recipe.test_per_class) for recipe in recipes]
@@ -116,15 +115,15 @@ def summary(record: RunRecord) -> dict[str, str]:
 
 
 def _data(record: RunRecord) -> str:
-    data, recipe = record.info["data"], record.recipe
-    counts_C = record.class_counts_C
+    info, recipe = record.info, record.recipe
+    counts_C = record.info.class_counts_C
     sizes = record.groups.sizes(counts_C)
     groups = ", ".join(f"{size} {name}" for name, size in zip(GROUP_NAMES, sizes, strict=True))
     ratio = "" if recipe.data.profile in ("none", "counts") else f", imbalance ratio {recipe.data.ratio:g}"
     return (
         f"{recipe.data.source}{ratio}: {len(counts_C)} classes with {counts_C.max():,} down to {counts_C.min():,} "
-        f"training images ({groups}; {record.groups.rule}). {data['train']:,} images for training, "
-        f"{data['calibration']:,} for calibration, {data['test']:,} for test."
+        f"training images ({groups}; {record.groups.rule}). {info.train:,} images for training, "
+        f"{info.calibration:,} for calibration, {info.test:,} for test."
     )
 
 

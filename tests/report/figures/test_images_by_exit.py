@@ -84,7 +84,7 @@ def test_gallery_of_real_images(digits_run: RunDirectory) -> None:
     index = pick(
         replayed.exit_N,
         record.table.labels_N,
-        shown_classes(record.class_counts_C),
+        shown_classes(record.info.class_counts_C),
         exits=4,
         seed=3,
     )
@@ -109,8 +109,7 @@ def test_the_point_shows_early_exits_if_any_does(elf_run: RunDirectory) -> None:
 def test_other_data_is_not_shown(digits_run: RunDirectory, plain_run: RunDirectory) -> None:
     record = read_run(digits_run)
     assert record.table is not None
-    info = {**record.info, "data": {**record.info["data"], "fingerprint": "other"}}
-    figure = images_by_exit(replace(record, info=info))
+    figure = images_by_exit(replace(record, info=replace(record.info, fingerprint="other")))
     assert isinstance(figure, NoFigure)
     assert "not those that" in figure.reason
     swapped = replace(record.table, labels_N=np.roll(record.table.labels_N, 1))

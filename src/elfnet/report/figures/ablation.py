@@ -66,7 +66,7 @@ def differ_in_t_only(records: Sequence[RunRecord]) -> dict[str, RunRecord]:
         rest = record.recipe.model_copy(update={"exits": exits}).model_dump_json()
         sets.setdefault(rest, {}).setdefault(record.recipe.exits.train_threshold, record)
     largest: Mapping[str, RunRecord] = max(sets.values(), key=len, default={})
-    classes = len(records[0].class_names) if records else 1
+    classes = len(records[0].info.class_names) if records else 1
     return dict(sorted(largest.items(), key=lambda pair: parse_threshold(pair[0], classes=classes)))
 
 

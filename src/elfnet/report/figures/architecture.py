@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from elfnet.report.figures.base import (
     new_figure,
 )
 from elfnet.report.record import RunRecord
+from elfnet.report.run_files import StoredCosts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -66,8 +67,8 @@ class NetworkShape:
 def network_shape(record: RunRecord) -> NetworkShape | str:
     """What the run's last checkpoint holds, or one line that says why it cannot be told."""
     file = record.directory.checkpoint("last")
-    counted = record.info.get("multiply_adds")
-    if not isinstance(counted, Mapping):
+    costs = record.info.multiply_adds
+    if costs is None or not record.info.image_shape:
         return f"{record.directory.info_file} does not say what the stages of {record.name} cost"
     if not file.is_file():
         return f"{record.name} has no checkpoint to read the network from"
@@ -81,26 +82,25 @@ def network_shape(record: RunRecord) -> NetworkShape | str:
     except (SafetensorError, OSError) as error:
         return f"the checkpoint of {record.name} is damaged ({' '.join(str(error).split())})"
     try:
-        return _network(record, shapes, counted)
+        return _network(record.info.image_shape, costs, shapes)
     except (KeyError, IndexError, TypeError, ValueError):
         return f"the checkpoint of {record.name} is not built of stages and heads that this figure knows"
 
 
-def _network(record: RunRecord, shapes: Shapes, counted: Mapping[str, Any]) -> NetworkShape:
-    stage_costs, head_costs = [int(cost) for cost in counted["stages"]], [int(cost) for cost in counted["heads"]]
+def _network(image_shape: tuple[int, ...], costs: StoredCosts, shapes: Shapes) -> NetworkShape:
     stages, heads = [], []
-    for k, (stage_cost, head_cost) in enumerate(zip(stage_costs, head_costs, strict=True)):
+    for k, (stage_cost, head_cost) in enumerate(zip(costs.stages, costs.heads, strict=True)):
         stage, head = _part(shapes, f"stages.{k}."), _part(shapes, f"heads.{k}.")
         # A stage may branch inside; what it gives is what the head behind it reads.
         stages.append(PartShape(len(_convolutions(stage)), _channels_read(head), _parameters(stage), stage_cost))
         filters = [shape[0] for shape in _convolutions(head)] or [_classifier(head)[1]]
         heads.append(PartShape(len(_convolutions(head)), filters[-1], _parameters(head), head_cost))
     return NetworkShape(
-        image_shape=tuple(int(side) for side in record.info["data"]["image_shape"]),
+        image_shape=image_shape,
         classes=_classifier(_part(shapes, f"heads.{len(heads) - 1}."))[0],
         stages=tuple(stages),
         heads=tuple(heads),
-        plain=int(counted["plain"]),
+        plain=costs.plain,
     )
 
 

@@ -248,7 +248,7 @@ def confidence_in_true_class(record: RunRecord) -> FigureOrReason:
         return NoFigure(name, record.no_table)
     scale = loss_scale(record.recipe)
     confidence_N = true_class_confidence(record.table, scale=scale)
-    is_head_N = head_classes(record.class_counts_C)[record.table.labels_N]
+    is_head_N = head_classes(record.info.class_counts_C)[record.table.labels_N]
     halves = {"head": confidence_N[is_head_N], "tail": confidence_N[~is_head_N]}
     scaled = "" if scale == 1 else f" Cosines times {scale:g}, as in the loss."
     return RunFigure(

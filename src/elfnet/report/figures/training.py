@@ -33,12 +33,12 @@ def training_curves(record: RunRecord) -> FigureOrReason:
     name = "training-curves"
     if not record.epochs:
         return NoFigure(name, NO_LOG)
-    epochs, data = record.epochs, record.info["data"]
+    epochs, info = record.epochs, record.info
     return RunFigure(
         name,
         "Training curves",
-        f"Loss on the training split (n = {data['train']:,}), learning rate at the end of each epoch, and balanced "
-        f"accuracy at full depth on the calibration split (n = {data['calibration']:,}).",
+        f"Loss on the training split (n = {info.train:,}), learning rate at the end of each epoch, and balanced "
+        f"accuracy at full depth on the calibration split (n = {info.calibration:,}).",
         lambda: draw_training_curves(
             [one.epoch for one in epochs],
             loss_S=[one.loss for one in epochs],
@@ -302,7 +302,7 @@ SUMMED = "Average over the examples leaving at an exit of their loss, summed ove
 
 
 def trained_on(record: RunRecord) -> str:
-    return f"Training split, augmented, n = {record.info['data']['train']:,} an epoch."
+    return f"Training split, augmented, n = {record.info.train:,} an epoch."
 
 
 def dashed_line(record: RunRecord) -> str:

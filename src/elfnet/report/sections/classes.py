@@ -19,7 +19,7 @@ MOST_ROWS_OPEN = 30
 def classes(record: RunRecord, key: str) -> Markup:
     """The figures, and the table beside them."""
     table = _table(record)
-    number = len(record.class_names)
+    number = len(record.info.class_names)
     if number > MOST_ROWS_OPEN:
         which = f"all {number:,} classes" if number <= MOST_ROWS else f"{MOST_ROWS:,} of {number:,} classes"
         table = element("details", element("summary", f"Table of {which}"), table)
@@ -37,7 +37,7 @@ def _table(record: RunRecord) -> Markup:
         Heading("group", numeric=False),
         *(Heading(name, "accuracy, %") for name in points),
     ]
-    order = np.argsort(-record.class_counts_C, kind="stable").tolist()
+    order = np.argsort(-record.info.class_counts_C, kind="stable").tolist()
     left_out = max(0, len(order) - MOST_ROWS)
     if left_out:
         order = order[: MOST_ROWS // 2] + order[-MOST_ROWS // 2 :]
@@ -47,8 +47,8 @@ def _table(record: RunRecord) -> Markup:
         accuracies = [record.at(name).accuracy_by_class[c] for name in points]
         rows.append(
             [
-                record.class_names[c],
-                Cell(say.count(int(record.class_counts_C[c])), int(record.class_counts_C[c])),
+                record.info.class_names[c],
+                Cell(say.count(int(record.info.class_counts_C[c])), int(record.info.class_counts_C[c])),
                 Cell(GROUP_NAMES[group_of_class_C[c]], int(group_of_class_C[c])),
                 *(Cell(say.percent(accuracy), accuracy) for accuracy in accuracies),
             ]

@@ -13,20 +13,19 @@ from elfnet.report.record import RunRecord
 def provenance(record: RunRecord) -> Markup:
     """Command, versions, hardware, seeds, data and checkpoint; the whole recipe folded away below."""
     info, results, family = record.info, record.results, record.family
-    data = info["data"]
     rows: list[tuple[str, object]] = [
-        ("command", _code(info.get("command", "–"))),
-        ("versions", _listed(info.get("versions", {}))),
-        ("hardware", _listed(info.get("hardware", {}))),
-        ("machine settings", _listed(info.get("machine", {}))),
-        ("seeds", _listed(info.get("seeds", {}))),
+        ("command", _code(info.command or "–")),
+        ("versions", _listed(info.versions)),
+        ("hardware", _listed(info.hardware)),
+        ("machine settings", _listed(info.machine)),
+        ("seeds", _listed(info.seeds)),
         (
             "data",
-            f"{record.recipe.data.source}, images of {' × '.join(str(n) for n in data.get('image_shape', ['–']))}",
+            f"{record.recipe.data.source}, images of {' × '.join(str(n) for n in info.image_shape or ['–'])}",
         ),
-        ("data fingerprint", _code(data.get("fingerprint", "–"))),
+        ("data fingerprint", _code(info.fingerprint or "–")),
         ("checkpoint (sha256)", _code(results.checkpoint_sha256)),
-        ("training split", f"n = {data['train']:,}"),
+        ("training split", f"n = {info.train:,}"),
         ("thresholds chosen on", f"{family.split} split, n = {family.n:,}"),
         ("results measured on", f"{results.split} split, n = {results.n:,}"),
         (
