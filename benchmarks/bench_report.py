@@ -16,7 +16,7 @@ from typing import Any
 
 from bench_listing import measured
 from elfnet.report.record import read_runs
-from elfnet.report.write import write_report
+from elfnet.report.page import write_report
 from timing import write_results
 
 ROUNDS = 5

@@ -27,7 +27,7 @@ def run(words: Sequence[str]) -> int:
     asked = parser().parse_strictly(words)
 
     from elfnet.report.figures.catalogue import write_figures
-    from elfnet.report.write import write_report
+    from elfnet.report.page import write_report
 
     with_images = not asked.no_images
     report = write_report(asked.runs, asked.out, with_images=with_images)

@@ -96,6 +96,11 @@ class RunRecord:
         return self.results.cost_unit.partition(" (")[0]
 
     @property
+    def cost_note(self) -> str:
+        """A sentence that explains the unit of cost."""
+        return f"Cost: {self.results.cost_unit}; 1 is the backbone without exits, and heads are included."
+
+    @property
     def no_table(self) -> str:
         """The reason why a figure needs the exit table and the way out, without a full stop."""
         root = self.directory.root

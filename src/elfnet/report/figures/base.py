@@ -11,7 +11,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from elfnet.errors import RequestError
-from elfnet.report.markup import readable
+from elfnet.report.formatting import readable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
