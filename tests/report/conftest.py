@@ -18,7 +18,7 @@ from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.data.from_recipe import load_splits
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.recipe.load import DEFAULT_RECIPE, load_recipe
-from elfnet.report.figures import catalogue as figure_catalogue
+from elfnet.report.figures import catalogue as catalogue
 from elfnet.report.figures.base import RunFigure
 from elfnet.report.figures.classes import class_distribution
 from elfnet.report.figures.exits import reliability_by_exit
@@ -196,8 +196,8 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def two_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of all that can be drawn of a run, two figures."""
-    monkeypatch.setattr(figure_catalogue, "OF_ANY_RUN", (class_distribution, reliability_by_exit))
-    monkeypatch.setattr(figure_catalogue, "OF_A_RUN_WITH_EXITS", ())
+    monkeypatch.setattr(catalogue, "RUN_FIGURES", (class_distribution, reliability_by_exit))
+    monkeypatch.setattr(catalogue, "EXIT_FIGURES", ())
 
 
 @pytest.fixture

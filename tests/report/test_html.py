@@ -25,7 +25,7 @@ def parsed(table: Table) -> ElementTree.Element:
 
 def test_groups_span_their_columns_and_cells_carry_their_sort_key() -> None:
     headings = [Heading("a", numeric=False), Heading("b", "g"), Heading("c", "g"), Heading("d")]
-    rows = [["<x>", Cell("1.0", 1.0), Cell("–", None), "3"], ["y", "1", "2", "3"]]
+    rows: list[list[Cell | str]] = [["<x>", Cell("1.0", 1.0), Cell("–", None), "3"], ["y", "1", "2", "3"]]
     table = parsed(
         Table(headings=headings, rows=rows, caption="n = 3", sortable=True, emphasised=frozenset({1})),
     )

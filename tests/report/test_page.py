@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.errors import RequestError, WorkError
 from elfnet.report.figures.gallery import images_by_exit
 from elfnet.report.html import DrawnFigure
-from elfnet.report.page import page as page_of
 from elfnet.report.page import write_report
 from elfnet.report.record import read_run
 from elfnet.report.svg import figure_grid
@@ -101,16 +99,6 @@ def test_captions_say_unit_split_and_n(page: str) -> None:
     captions = re.findall(r"<figcaption>(.*?)</figcaption>", page)
     assert len(captions) == 21
     assert all("split" in caption and "n\u00a0=\u00a0" in caption for caption in captions)
-
-
-def test_provenance(page: str, elf_run: RunDirectory) -> None:
-    seen = Seen(page)
-    assert seen.row("command")[1] == "elfnet train --out <here>"
-    assert seen.row("hardware")[1] == "processor A & B <fast>, cores 2"
-    assert seen.row("seeds")[1] == "subset 0, training 7"
-    assert seen.row("data fingerprint")[1] == "f00d" * 16
-    assert seen.row("checkpoint (sha256)")[1] == json.loads(elf_run.metrics_file.read_text())["checkpoint_sha256"]
-    assert seen.row("thresholds chosen on")[1] == "calibration split, n = 240"
 
 
 def test_names_are_text_everywhere(page: str) -> None:
@@ -233,16 +221,6 @@ def test_without_a_table_the_page_says_so_once_a_section(make_run: Callable[...,
     content = write_report([run], with_images=False).read_text()
     assert content.count("has no exit table of the test split; run &#39;elfnet evaluate") == 3
     assert "Training images by class" in content
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_how_points_were_found_and_what_they_promise(elf_run: RunDirectory) -> None:
-    record = read_run(elf_run)
-    promise = {"epsilon": 0.02, "delta": 0.05, "loss": "accuracy", "secret": "not shown"}
-    points = [replace(point, promise=promise) if point.name == "s=0.9" else point for point in record.family.points]
-    family = replace(record.family, points=tuple(points), notes=("one <note>",))
-    content = page_of([replace(record, family=family)])
-    assert "<li>one &lt;note&gt;</li>\n<li>s=0.9: loss accuracy, epsilon 0.02, delta 0.05</li>" in content
 
 
 def test_several_runs_side_by_side(page: str, elf_run: RunDirectory, plain_run: RunDirectory) -> None:

@@ -4,12 +4,13 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.errors import ElfnetError, RequestError, WorkError
 from elfnet.recipe.load import load_recipe
-from elfnet.report.record import method_name, read_run, read_runs
+from elfnet.report.record import head_classes, method_name, read_run, read_runs
 
 RunFactory = Callable[..., RunDirectory]
 
@@ -69,6 +70,16 @@ def test_missing_fields_are_one_line(make_run: RunFactory, file: str, field: str
     assert "\n" not in str(caught.value)
 
 
+def test_results_of_other_classes_are_refused(make_run: RunFactory) -> None:
+    run = make_run()
+    content = json.loads(run.info_file.read_text())
+    content["data"]["class_names"].append("g")
+    content["data"]["class_counts"].append(1)
+    run.info_file.write_text(json.dumps(content))
+    with pytest.raises(WorkError, match=r"run\.json is damaged \(7 class names, but metrics\.json has 6 classes\)"):
+        read_run(run)
+
+
 def test_runs_of_one_name_are_told_apart(make_run: RunFactory, tmp_path: Path) -> None:
     make_run("first/run")
     make_run("second/run", seed=2)
@@ -110,3 +121,7 @@ def test_shipped_methods(method: str, name: str) -> None:
 
 def test_weights_from_the_start_are_not_deferred() -> None:
     assert method_name(load_recipe("digits/ce", {"criterion.reweight": "inverse"})) == "CE+RW(inverse)"
+
+
+def test_halves_by_frequency_with_ties_by_label() -> None:
+    assert head_classes(np.array([5, 9, 5, 1, 5])).tolist() == [True, True, True, False, False]

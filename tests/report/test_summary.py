@@ -21,12 +21,10 @@ def test_numbers_in_words(elf_run: RunDirectory) -> None:
         "many > 100, medium 20..100, few < 20). 811 images for training, 240 for calibration, 240 for test."
     )
     assert paragraphs["Network"] == "resnet32 with 4 exits, trained with ELF(CE)+DRW for 5 epochs."
-    full, economic = record.at("full"), record.at("economic")
-    assert (
-        f"{100 * full.accuracy:.1f} % of the 240 test images and costs 1.000 times" in paragraphs["Accuracy and cost"]
-    )
-    assert "% less than full depth;" in paragraphs["Accuracy and cost"]
-    assert f"{100 * economic.accuracy:.1f} % and costs {economic.mean_cost:.3f}" in paragraphs["Accuracy and cost"]
+    full, economic, text = record.at("full"), record.at("economic"), paragraphs["Accuracy and cost"]
+    assert f"{100 * full.accuracy:.1f} % of the 240 test images correctly and costs 1.000 times" in text
+    assert "% less than full depth;" in text
+    assert f"{100 * economic.accuracy:.1f} % correct at a mean cost of {economic.mean_cost:.3f}" in text
     assert "“medium” (n = 160)" in paragraphs["Rare classes"]
 
 
@@ -49,8 +47,8 @@ def test_plain_network_has_no_exits_to_speak_of(plain_run: RunDirectory) -> None
     [
         ([0.1, 0.2, 0.3, 0.4], "holds", "this holds."),
         ([0.1, 0.3, 0.2, 0.4], "does not hold", "this does not hold."),
-        ([None, 0.3, 0.2, 0.4], "undefined", "this is undefined, because nobody left at exit 1."),
-        ([None, None, None, 1.0], "undefined", "this is undefined, because nobody left at exits 1, 2 and 3."),
+        ([None, 0.3, 0.2, 0.4], "undefined", "this is undefined, because no example took exit 1."),
+        ([None, None, None, 1.0], "undefined", "this is undefined, because no example took exits 1, 2 and 3."),
     ],
 )
 def test_increasing_loss(
@@ -74,7 +72,7 @@ def test_joint_training_is_the_reason(make_run: Callable[..., RunDirectory]) -> 
         }
     ]
     record = read_run(make_run(recipe="cifar10-lt/joint-ce-drw", log=log))
-    assert "as in joint training every example visits every exit" in summary(record)["Increasing loss"]
+    assert "; in joint training every example visits every exit" in summary(record)["Increasing loss"]
     assert "for 1 of 5 epochs" in summary(record)["Network"]
 
 
@@ -86,19 +84,20 @@ def test_tail_is_the_rarest_group_with_examples(elf_run: RunDirectory) -> None:
     assert effect.early == record.at("s=0.5").accuracy_by_group["medium"]
     assert effect.difference is not None
     assert effect.difference.estimate == pytest.approx(effect.early - effect.full)
-    assert effect.verdict == "the tail suffers"  # three in four leave at exits that are far worse
+    assert effect.verdict == "significantly lower"  # three in four examples take exits that are far worse
     without = tail_effect(replace(record, table=None), "s=0.5")
     assert without is not None
     assert without.difference is None
+    assert without.verdict == "lower, with unknown significance because the exit table is missing"
 
 
 @pytest.mark.parametrize(
     ("low", "high", "verdict"),
     [
-        (-0.2, -0.01, "the tail suffers"),
-        (0.01, 0.2, "the tail gains"),
-        (0.0, 0.0, "the tail does not change"),
-        (-0.1, 0.0, "no change that could be told from chance on this many images"),
+        (-0.2, -0.01, "significantly lower"),
+        (0.01, 0.2, "significantly higher"),
+        (0.0, 0.0, "unchanged"),
+        (-0.1, 0.0, "no significant change"),
     ],
 )
 def test_verdicts(low: float, high: float, verdict: str) -> None:
@@ -134,13 +133,13 @@ def test_equal_labels_are_not_equal_images(elf_run: RunDirectory) -> None:
     )
     assert compare_at_full_depth(first, reseeded).n == 240
     elsewhere = first.recipe.model_copy(update={"data": data.model_copy(update={"source": "cifar100"})})
-    with pytest.raises(RequestError, match="not known to be the same"):
+    with pytest.raises(RequestError, match="the test examples may differ"):
         compare_at_full_depth(first, replace(first, info=info, recipe=elsewhere))
     # A test split that was cut from the data (40 a class here) is the same only with the same seed.
     cut = data.model_copy(update={"test_per_class": 40})
     cut_first = replace(first, recipe=first.recipe.model_copy(update={"data": cut}))
     cut_other = cut.model_copy(update={"subset_seed": 1})
-    with pytest.raises(RequestError, match="not known to be the same"):
+    with pytest.raises(RequestError, match="the test examples may differ"):
         compare_at_full_depth(
             cut_first, replace(cut_first, info=info, recipe=first.recipe.model_copy(update={"data": cut_other}))
         )

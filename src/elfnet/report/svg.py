@@ -17,7 +17,7 @@ from elfnet.report.figures.base import (
     FigureOrReason,
     NoFigure,
     RunFigure,
-    house_style,
+    figure_style,
 )
 from elfnet.report.formatting import readable
 from elfnet.report.html import DrawnFigure, FigureGrid, Table
@@ -97,7 +97,7 @@ def _rendered(figure: "Figure", name: str) -> bytes:
     import matplotlib
 
     written = io.BytesIO()
-    with house_style(), warnings.catch_warnings():
+    with figure_style(), warnings.catch_warnings():
         # The browser has fonts for characters that matplotlib's font lacks.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": f"elfnet {name}"})

@@ -9,7 +9,7 @@ from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.evaluate.accuracy import measure
 from elfnet.evaluate.replay import replay
 from elfnet.exits.policy import Policy
-from elfnet.report.figures.ablation import ablation_points, differ_in_t_only, threshold_ablation
+from elfnet.report.figures.ablation import ablation_points, runs_by_training_threshold, threshold_ablation
 from elfnet.report.figures.base import NoFigure, RunFigure
 from elfnet.report.record import RunRecord, read_run
 
@@ -31,7 +31,7 @@ def records(make_run: Callable[..., RunDirectory]) -> list[RunRecord]:
 
 
 def test_runs_that_differ_in_t_only_by_rising_t(records: list[RunRecord]) -> None:
-    assert {t: record.name for t, record in differ_in_t_only(records).items()} == {
+    assert {t: record.name for t, record in runs_by_training_threshold(records).items()} == {
         "0.7": "t0.7",
         "0.8": "t0.8",
         "0.9": "t0.9",

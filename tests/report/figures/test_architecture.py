@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.report.figures.architecture import NetworkShape, architecture, cost_up_to, network_shape
+from elfnet.report.figures.architecture import NetworkShape, architecture, cumulative_cost, network_shape
 from elfnet.report.figures.base import NoFigure, RunFigure
 from elfnet.report.record import RunRecord, read_run
 
@@ -41,7 +41,7 @@ def test_cost_up_to_an_exit_is_that_of_the_table(elf_run: RunDirectory, plain_ru
     for run in (elf_run, plain_run):
         record = read_run(run)
         assert record.table is not None
-        assert cost_up_to(shape_of(record)) == pytest.approx(record.table.cost_E.tolist())
+        assert cumulative_cost(shape_of(record)) == pytest.approx(record.table.cost_E.tolist())
 
 
 def test_what_is_written_in_the_boxes(elf_run: RunDirectory) -> None:
@@ -74,7 +74,11 @@ def foreign(file: Path) -> None:
 
 @pytest.mark.parametrize(
     ("spoil", "reason"),
-    [(Path.unlink, "no checkpoint"), (damage, "is damaged"), (foreign, "not built of stages and heads")],
+    [
+        (Path.unlink, "no checkpoint"),
+        (damage, "is damaged"),
+        (foreign, "has no stages and heads that this figure can show"),
+    ],
 )
 def test_one_line_where_it_cannot_be_drawn(
     make_run: Callable[..., RunDirectory], spoil: Callable[[Path], None], reason: str
@@ -91,4 +95,4 @@ def test_costs_that_were_never_written_down(elf_run: RunDirectory) -> None:
     record = read_run(elf_run)
     figure = architecture(replace(record, info=replace(record.info, multiply_adds=None)))
     assert isinstance(figure, NoFigure)
-    assert "run.json does not say what the stages of elf cost" in figure.reason
+    assert "run.json does not state the multiply-adds of elf" in figure.reason

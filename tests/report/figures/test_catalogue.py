@@ -37,7 +37,7 @@ OVER_TRAINING = {
 @pytest.fixture(scope="module")
 def written(digits_run: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> WrittenFigures:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("elfnet.report.figures.catalogue.DOTS_AN_INCH", 30)  # quicker
+        patch.setattr("elfnet.report.figures.catalogue.DPI", 30)  # quicker
         return write_figures([digits_run], tmp_path_factory.mktemp("figures") / "new" / "directory")
 
 

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.report.figures.classes import accuracy_by_class, draw_accuracy_by_class, running_mean
+from elfnet.report.figures.base import GROUP_STYLES
+from elfnet.report.figures.classes import (
+    accuracy_by_class,
+    draw_accuracy_by_class,
+    draw_class_distribution,
+    running_mean,
+)
 from elfnet.report.record import read_run
 
 
@@ -42,3 +48,19 @@ def test_many_classes_are_smoothed() -> None:
     (axes,) = axes_of(draw_accuracy_by_class([str(c) for c in range(60)], {"full": (values / 100).tolist()}))
     assert len(axes.lines) == 2
     assert axes.lines[1].get_ydata()[20] == pytest.approx(expected[20])
+
+
+def test_class_distribution_is_sorted_and_hatched_by_group() -> None:
+    (axes,) = axes_of(draw_class_distribution(["rare", "common", "some"], [3, 200, 50], [2, 0, 1]))
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["common", "some", "rare"]
+    assert [bar.get_x() + bar.get_width() for bar in axes.patches] == pytest.approx([200, 50, 3])
+    assert [bar.get_hatch() or "" for bar in axes.patches] == [GROUP_STYLES[g].hatch for g in ("many", "medium", "few")]
+    assert axes.get_xscale() == "log"
+
+
+def test_thousands_of_classes_are_one_area_a_group() -> None:
+    counts = [1 + 3000 // (rank + 1) for rank in range(3000)]
+    groups = [0 if count > 100 else 2 if count < 20 else 1 for count in counts]
+    (axes,) = axes_of(draw_class_distribution([""] * 3000, counts, groups))
+    assert len(axes.collections) == 3
+    assert not axes.patches

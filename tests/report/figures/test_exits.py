@@ -14,18 +14,19 @@ from elfnet.evaluate.calibration_error import calibration_error
 from elfnet.recipe.load import load_recipe
 from elfnet.report.figures.base import NoFigure, RunFigure
 from elfnet.report.figures.exits import (
-    MOST_POINTS,
+    MAX_POINTS,
     confidence_in_true_class,
     draw_confidence_in_true_class,
+    draw_exit_shares_at_points,
     exit_shares_at_points,
     loss_scale,
-    readable_points,
+    points_to_show,
     reliability,
     reliability_by_exit,
     share_by_bin,
     true_class_confidence,
 )
-from elfnet.report.record import head_classes, read_run
+from elfnet.report.record import read_run
 
 
 def axes_of(figure: Any) -> Any:
@@ -34,7 +35,7 @@ def axes_of(figure: Any) -> Any:
 
 def test_few_points_are_all_there_by_rising_cost(elf_run: RunDirectory) -> None:
     record = read_run(elf_run)
-    points = readable_points(record)
+    points = points_to_show(record)
     assert set(points) == {"full", "s=0.5", "s=0.7", "s=0.9"}
     costs = [record.at(name).mean_cost for name in points]
     assert costs == sorted(costs)
@@ -45,8 +46,8 @@ def test_few_points_are_all_there_by_rising_cost(elf_run: RunDirectory) -> None:
 
 def test_of_sixty_points_the_chosen_ones_and_a_few_others(make_run: Callable[..., RunDirectory]) -> None:
     record = read_run(make_run(search=[f"{0.3 + s / 100:.2f}" for s in range(60)]))
-    points = readable_points(record)
-    assert len(points) == MOST_POINTS
+    points = points_to_show(record)
+    assert len(points) == MAX_POINTS
     for name in ("accurate", "economic"):
         assert record.family.point(name).same_as in points
     own = sorted(
@@ -56,9 +57,9 @@ def test_of_sixty_points_the_chosen_ones_and_a_few_others(make_run: Callable[...
     assert own[-1] in points
     figure = exit_shares_at_points(record)
     assert isinstance(figure, RunFigure)
-    assert f"{MOST_POINTS} of 61 points" in figure.caption
+    assert f"{MAX_POINTS} of 61 points" in figure.caption
     panel = axes_of(figure.draw())[0]
-    assert len(panel.get_yticklabels()) == MOST_POINTS
+    assert len(panel.get_yticklabels()) == MAX_POINTS
 
 
 def test_points_one_would_use_come_before_those_to_compare_with(make_run: Callable[..., RunDirectory]) -> None:
@@ -69,9 +70,9 @@ def test_points_one_would_use_come_before_those_to_compare_with(make_run: Callab
         for number, point in enumerate(record.family.points)
     )
     record = replace(record, family=replace(record.family, points=points))
-    rules = {name: record.family.point(name).rule for name in readable_points(record)}
+    rules = {name: record.family.point(name).rule for name in points_to_show(record)}
     chosen = {point.same_as for point in record.family.points}
-    assert len(rules) == MOST_POINTS
+    assert len(rules) == MAX_POINTS
     assert all(rule in ("budget", "full depth") or name in chosen for name, rule in rules.items())
 
 
@@ -86,7 +87,7 @@ def test_a_group_without_examples_has_no_panel(elf_run: RunDirectory) -> None:
 def test_bins_against_a_loop() -> None:
     rng = np.random.default_rng(3)
     confidence, correct = rng.random(300), rng.random(300) < 0.6
-    found = reliability(confidence, correct, bins=10, fewest=25)
+    found = reliability(confidence, correct, bins=10, min_size=25)
     rows = []
     for b in range(10):
         inside = [i for i in range(300) if int(confidence[i] * 10) == b]
@@ -99,7 +100,7 @@ def test_bins_against_a_loop() -> None:
 
 
 def test_an_edge_belongs_to_the_bin_above() -> None:
-    found = reliability(np.array([0.25, 0.25, 0.25, 0.5, 0.5, 1.0]), np.ones(6, dtype=np.bool_), bins=2, fewest=1)
+    found = reliability(np.array([0.25, 0.25, 0.25, 0.5, 0.5, 1.0]), np.ones(6, dtype=np.bool_), bins=2, min_size=1)
     assert found.share_B.tolist() == [0.5, 0.5]
     assert found.confidence_B == pytest.approx([0.25, 2 / 3])
 
@@ -149,10 +150,6 @@ def test_bins_hold_at_most_and_at_least() -> None:
     assert share_by_bin(np.array([])) is None
 
 
-def test_halves_by_frequency_with_ties_by_label() -> None:
-    assert head_classes(np.array([5, 9, 5, 1, 5])).tolist() == [True, True, True, False, False]
-
-
 def test_cosines_take_the_scale_of_the_loss() -> None:
     assert loss_scale(load_recipe("cifar10-lt/elf-ldam-drw")) == 30
     assert loss_scale(load_recipe("cifar10-lt/elf-ce-drw")) == 1
@@ -167,8 +164,8 @@ def test_caption_counts_the_two_kinds(elf_run: RunDirectory) -> None:
     head = [value for value, label in zip(confidence, record.table.labels_N, strict=True) if label in (0, 1, 2)]
     tail = [value for value, label in zip(confidence, record.table.labels_N, strict=True) if label in (3, 4, 5)]
     low, high = sum(value <= 0.1 for value in head), sum(value >= 0.9 for value in tail)
-    assert f"{100 * low / len(head):.1f} % of the head's" in figure.caption
-    assert f"{100 * high / len(tail):.1f} % of the tail's" in figure.caption
+    assert f"{100 * low / len(head):.1f} % of the head examples" in figure.caption
+    assert f"{100 * high / len(tail):.1f} % of the tail examples" in figure.caption
     assert "Test split, n = 240 (head 120, tail 120)" in figure.caption
 
 
@@ -186,3 +183,11 @@ def test_without_a_table_one_line_says_so(elf_run: RunDirectory) -> None:
     assert isinstance(figure, NoFigure)
     assert "no exit table of the test split; run 'elfnet evaluate" in figure.reason
     assert "\n" not in figure.reason
+
+
+def test_empty_group_is_said_not_drawn() -> None:
+    shares: dict[str, Any] = {"all": [[0.4, 0.6]], "many": [[0.4, 0.6]], "few": [None]}
+    panels = axes_of(draw_exit_shares_at_points(["s=0.5"], shares))
+    assert [panel.get_visible() for panel in panels] == [True, True, True, False]
+    assert [bar.get_width() for bar in panels[0].patches] == pytest.approx([40, 60])
+    assert [text.get_text() for text in panels[2].texts] == ["no examples"]

@@ -17,13 +17,13 @@ from elfnet.recipe.load import DEFAULT_RECIPE, load_recipe
 from elfnet.recipe.schema import DataRecipe
 from elfnet.report.figures.base import NoFigure, RunFigure
 from elfnet.report.figures.gallery import (
-    NOBODY,
+    NO_IMAGE,
+    gallery_point,
+    image_source,
     images_by_exit,
-    images_of,
-    is_here,
-    pick,
+    is_local,
+    sample_images,
     shown_classes,
-    telling_point,
     thumbnails,
 )
 from elfnet.report.record import read_run
@@ -37,16 +37,16 @@ def test_picked_at_random_once_each_and_where_they_belong() -> None:
     rng = np.random.default_rng(0)
     exits, labels = rng.integers(0, 3, 400), rng.integers(0, 5, 400)
     exits[(labels == 4) & (exits == 1)] = 0
-    index = pick(exits, labels, [4, 2], exits=3, seed=7)
+    index = sample_images(exits, labels, [4, 2], exits=3, seed=7)
     assert index.shape == (2, 3, 4)
-    assert (index[0, 1] == NOBODY).all()
+    assert (index[0, 1] == NO_IMAGE).all()
     for row, label in enumerate((4, 2)):
         for k in range(3):
-            chosen = [i for i in index[row, k].tolist() if i != NOBODY]
+            chosen = [i for i in index[row, k].tolist() if i != NO_IMAGE]
             assert len(set(chosen)) == len(chosen) == min(4, int(((labels == label) & (exits == k)).sum()))
             assert all(labels[i] == label and exits[i] == k for i in chosen)
-    assert np.array_equal(index, pick(exits, labels, [4, 2], exits=3, seed=7))
-    assert not np.array_equal(index, pick(exits, labels, [4, 2], exits=3, seed=8))
+    assert np.array_equal(index, sample_images(exits, labels, [4, 2], exits=3, seed=7))
+    assert not np.array_equal(index, sample_images(exits, labels, [4, 2], exits=3, seed=8))
     assert index[1, 0].tolist() != np.flatnonzero((labels == 2) & (exits == 0))[:4].tolist()  # not just the first
 
 
@@ -58,7 +58,7 @@ def test_classes_by_frequency_with_both_ends() -> None:
 
 def test_thumbnails_are_the_images_small_enough() -> None:
     images = np.random.default_rng(0).integers(0, 256, (3, 8, 6, 3), dtype=np.uint8)
-    shown = thumbnails(lambda index: images[index], np.array([[[2, NOBODY]]]))
+    shown = thumbnails(lambda index: images[index], np.array([[[2, NO_IMAGE]]]))
     assert np.array_equal(shown[0, 0, 0, ..., :3], images[2])
     assert (shown[0, 0, 0, ..., 3] == 255).all()
     assert len(np.unique(shown[0, 0, 1].reshape(-1, 4), axis=0)) == 1
@@ -70,18 +70,18 @@ def test_thumbnails_are_the_images_small_enough() -> None:
 def test_gallery_of_real_images(digits_run: RunDirectory) -> None:
     record = read_run(digits_run)
     assert record.table is not None
-    pixels_of = images_of(record)
-    assert not isinstance(pixels_of, str)
-    images = pixels_of(np.arange(record.table.examples))
+    read_images = image_source(record)
+    assert not isinstance(read_images, str)
+    images = read_images(np.arange(record.table.examples))
     assert np.array_equal(images, load_splits(record.recipe.data).test.images_NHWC)
     figure = images_by_exit(record, seed=3)
     assert isinstance(figure, RunFigure)
     assert "seed 3" in figure.caption
     assert f"Test split, n = {record.results.n}" in figure.caption
     (axes,) = axes_of(figure.draw())
-    replayed = record.replayed(telling_point(record))
+    replayed = record.replayed(gallery_point(record))
     raster = np.asarray(axes.images[0].get_array())
-    index = pick(
+    index = sample_images(
         replayed.exit_N,
         record.table.labels_N,
         shown_classes(record.info.class_counts_C),
@@ -90,10 +90,10 @@ def test_gallery_of_real_images(digits_run: RunDirectory) -> None:
     )
     assert np.array_equal(raster[:32, :32, 0], images[index[0, 0, 0], ..., 0])
     wrong = replayed.prediction_N != record.table.labels_N
-    assert len(axes.patches) == sum(bool(wrong[i]) for i in index.ravel() if i != NOBODY)
+    assert len(axes.patches) == sum(bool(wrong[i]) for i in index.ravel() if i != NO_IMAGE)
     labels = [label.get_text() for label in axes.get_xticklabels()]
-    leaving = np.bincount(replayed.exit_N, minlength=4)
-    assert labels[0] == f"exit 1 (easy)\n{leaving[0]:,} leave"
+    taken = np.bincount(replayed.exit_N, minlength=4)
+    assert labels[0] == f"exit 1 (easy)\n{taken[0]:,} images"
     assert labels[3].startswith("exit 4 (hard)")
 
 
@@ -103,7 +103,7 @@ def test_the_point_shows_early_exits_if_any_does(elf_run: RunDirectory) -> None:
     points = {**record.results.points, "economic": full}
     lonely = replace(record, results=replace(record.results, points=points))
     even = max(("s=0.5", "s=0.7", "s=0.9"), key=lambda name: min(record.at(name).exit_share))
-    assert record.at(telling_point(lonely)).exit_share == record.at(even).exit_share
+    assert record.at(gallery_point(lonely)).exit_share == record.at(even).exit_share
 
 
 def test_other_data_is_not_shown(digits_run: RunDirectory, plain_run: RunDirectory) -> None:
@@ -111,11 +111,13 @@ def test_other_data_is_not_shown(digits_run: RunDirectory, plain_run: RunDirecto
     assert record.table is not None
     figure = images_by_exit(replace(record, info=replace(record.info, fingerprint="other")))
     assert isinstance(figure, NoFigure)
-    assert "not those that" in figure.reason
+    assert "differ from those that digits was trained and measured on" in figure.reason
     swapped = replace(record.table, labels_N=np.roll(record.table.labels_N, 1))
-    assert "is not of the test images" in str(images_of(replace(record, table=swapped)))
-    assert "no exit table" in str(images_of(replace(record, table=None)))
-    assert isinstance(images_by_exit(read_run(plain_run)), NoFigure)
+    assert "does not belong to the test images" in str(image_source(replace(record, table=swapped)))
+    assert "no exit table" in str(image_source(replace(record, table=None)))
+    plain = images_by_exit(read_run(plain_run))
+    assert isinstance(plain, NoFigure)
+    assert plain.reason == "plain is a plain network: it has one exit only"
 
 
 def test_nothing_is_downloaded_for_a_figure(
@@ -131,11 +133,11 @@ def test_nothing_is_downloaded_for_a_figure(
     assert isinstance(figure, NoFigure)
     assert "ELFNET_DATA" in figure.reason
     data = DataRecipe(source="cifar10")
-    assert not is_here(data)
+    assert not is_local(data)
     (tmp_path / "cifar-10-batches-py").mkdir()
-    assert is_here(data)
-    assert is_here(DataRecipe(source="digits"))
-    assert not is_here(DataRecipe(source="hub", hub="somebody/pictures"))
+    assert is_local(data)
+    assert is_local(DataRecipe(source="digits"))
+    assert not is_local(DataRecipe(source="hub", hub="somebody/pictures"))
 
 
 def test_image_files_are_shown_as_the_network_sees_them(make_run: Callable[..., RunDirectory], tmp_path: Path) -> None:
@@ -164,9 +166,9 @@ def test_image_files_are_shown_as_the_network_sees_them(make_run: Callable[..., 
         labels=labels_N,
         fingerprint=splits.fingerprint,
     )
-    pixels_of = images_of(read_run(run))
-    assert not isinstance(pixels_of, str), pixels_of
-    pixels = pixels_of(np.arange(len(labels_N)))
+    read_images = image_source(read_run(run))
+    assert not isinstance(read_images, str), read_images
+    pixels = read_images(np.arange(len(labels_N)))
     assert pixels.shape == (8, 16, 16, 3)
     assert {(int(label), int(image[8, 8, 2])) for label, image in zip(labels_N, pixels, strict=True)} == {
         (0, 200),
@@ -179,4 +181,4 @@ def test_image_files_are_shown_as_the_network_sees_them(make_run: Callable[..., 
         os.utime(file, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
     spoilt = images_by_exit(read_run(run))
     assert isinstance(spoilt, NoFigure)
-    assert "cannot be read" in spoilt.reason
+    assert "an image cannot be read (" in spoilt.reason

@@ -8,8 +8,14 @@ import numpy as np
 import pytest
 
 from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.report.figures.base import NoFigure, RunFigure
-from elfnet.report.figures.trade_off import cost_histogram, draw_cost_histogram, share_by_cost
+from elfnet.report.figures.base import NoFigure, RunFigure, series_style
+from elfnet.report.figures.trade_off import (
+    CurveLine,
+    cost_histogram,
+    draw_accuracy_cost_curve,
+    draw_cost_histogram,
+    share_by_cost,
+)
 from elfnet.report.record import read_run
 
 
@@ -43,3 +49,25 @@ def test_one_price_is_one_bar() -> None:
 def test_nothing_to_tell_apart(elf_run: RunDirectory, plain_run: RunDirectory) -> None:
     assert isinstance(cost_histogram(read_run(plain_run)), NoFigure)
     assert isinstance(cost_histogram(replace(read_run(elf_run), table=None)), NoFigure)
+
+
+def test_curve_in_percent_with_points_and_a_plain_network_as_a_marker() -> None:
+    figure = draw_accuracy_cost_curve(
+        [
+            CurveLine(
+                "elf", series_style(0), [0.2, 0.9, 1.2], [0.5, 0.7, 0.8], {"economic": (0.9, 0.7), "full": (1.2, 0.8)}
+            ),
+            CurveLine("$p$", series_style(1), [1.0], [0.75]),
+        ]
+    )
+    (axes,) = axes_of(figure)
+    curve, economic, full, plain, unit = axes.lines
+    assert curve.get_ydata().tolist() == pytest.approx([50, 70, 80])
+    assert list(economic.get_xdata()) == [0.9]
+    assert list(economic.get_ydata()) == pytest.approx([70])
+    assert economic.get_marker() != full.get_marker()
+    assert plain.get_linestyle() == "None"
+    assert list(plain.get_ydata()) == pytest.approx([75])
+    assert list(unit.get_xdata()) == [1.0, 1.0]
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend == ["elf", r"\$p\$", "full", "economic"]

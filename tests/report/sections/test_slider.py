@@ -54,9 +54,10 @@ def test_rows_of_the_page(record: RunRecord) -> None:
     assert len(rows) == len(record.results.curve)
     label, limit, rank, cost, accuracy, many, medium, few, *shares = rows[5]
     point = record.results.curve[5]
-    assert label.startswith("s = ")
+    assert str(label).startswith("s = ")
     assert rank == pytest.approx(point.threshold)
-    assert (limit, cost) == (pytest.approx(point.mean_cost, abs=1e-6), f"{point.mean_cost:.3f}")
+    assert limit == pytest.approx(point.mean_cost, abs=1e-6)
+    assert cost == f"{point.mean_cost:.3f}"
     groups = point.accuracy_by_group
     expected = [100 * (number or 0) for number in (point.accuracy, groups["many"], groups["medium"])]
     assert [accuracy, many, medium] == [f"{number:.1f}" for number in expected]

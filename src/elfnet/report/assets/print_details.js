@@ -1,5 +1,5 @@
 "use strict";
-// Paper cannot be unfolded: what is folded away is shown while printing, and folded again afterwards.
+// Opens all folded parts before printing and closes them again afterwards.
 {
   let unfolded = [];
   addEventListener("beforeprint", () => {

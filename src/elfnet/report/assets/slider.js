@@ -1,6 +1,6 @@
 "use strict";
-// A budget chooses a point of each run; the rule is that of BudgetRule.best_within. A point is a row: label, limit, rank, and then
-// as text the cost, the accuracy of all / many / medium / few, and the share leaving at each exit.
+// Shows the point that each run uses within the budget, by the rule of BudgetRule.best_within. A point is a row: label,
+// limit, rank, and as text the cost, the accuracy of all, many, medium and few, and the share of examples at each exit.
 for (const widget of document.querySelectorAll(".slider")) {
   const runs = JSON.parse(widget.querySelector("script").textContent).runs;
   const slider = widget.querySelector("input[type=range]");
@@ -8,7 +8,7 @@ for (const widget of document.querySelectorAll(".slider")) {
   const panels = [...widget.querySelectorAll(".panel")];
   const dash = "–";
   const [cost, accuracies, shares] = [3, 4, 8];
-  const within = (points, limit) => {
+  const bestWithin = (points, limit) => {
     let best = null;
     for (const point of points) {
       if (point[1] > limit + 1e-6) continue;
@@ -19,19 +19,19 @@ for (const widget of document.querySelectorAll(".slider")) {
   const show = () => {
     const limit = Number(slider.value);
     const chosen = widget.querySelector("input[type=radio]:checked");
-    const track = chosen === null ? 0 : Number(chosen.value);
+    const rule = chosen === null ? 0 : Number(chosen.value);
     budget.textContent = limit.toFixed(3);
     slider.setAttribute("aria-valuetext", `${limit.toFixed(3)} times the plain backbone`);
     panels.forEach((panel, run) => {
-      const tracks = runs[run];
-      const point = within(tracks[Math.min(track, tracks.length - 1)], limit);
+      const rules = runs[run];
+      const point = bestWithin(rules[Math.min(rule, rules.length - 1)], limit);
       const text = (place) => (point === null ? dash : point[place]);
       const width = (place) => `${Number(text(place)) || 0}%`;
       const each = (name, set) => {
         for (const node of panel.querySelectorAll(`[data-${name}]`)) set(node, node.dataset[name]);
       };
       each("text", (node, what) => {
-        node.textContent = what === "cost" ? text(cost) : point === null ? "nothing within this budget" : point[0];
+        node.textContent = what === "cost" ? text(cost) : point === null ? "no point within this budget" : point[0];
       });
       each("field", (node, group) => (node.textContent = text(accuracies + Number(group))));
       each("bar", (node, group) => (node.style.width = width(accuracies + Number(group))));

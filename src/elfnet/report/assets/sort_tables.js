@@ -1,5 +1,5 @@
 "use strict";
-// Click a heading of the last heading row to sort by its column, again to turn the order round. Dashes stay last.
+// A click on a heading of the last heading row sorts by its column; a second click reverses the order. Dashes stay last.
 for (const table of document.querySelectorAll("table.sortable")) {
   const headings = [...table.tHead.rows[table.tHead.rows.length - 1].cells];
   headings.forEach((heading, column) => {

@@ -15,10 +15,10 @@ from elfnet.report.figures.base import (
     FigureOrReason,
     NoFigure,
     RunFigure,
-    in_house_style,
-    literal,
-    look,
+    label_text,
     new_figure,
+    series_style,
+    styled,
 )
 from elfnet.report.record import RunRecord
 
@@ -38,10 +38,13 @@ class AblationPoint:
 
 
 def threshold_ablation(records: Sequence[RunRecord]) -> FigureOrReason:
-    """From the exit tables of runs that differ in t only; s are the candidates of the first one's recipe."""
-    chosen = differ_in_t_only(records)
+    """Accuracy against cost for every pair (t, s), from the exit tables of runs that differ only in t.
+
+    The values of s are the candidates in the recipe of the first run.
+    """
+    chosen = runs_by_training_threshold(records)
     if len(chosen) < 2:
-        return NoFigure(_NAME, "the ablation needs two runs or more that differ in exits.train_threshold only")
+        return NoFigure(_NAME, "the ablation needs at least two runs that differ only in exits.train_threshold")
     candidates = next(iter(chosen.values())).recipe.exits.search
     lines = {t: ablation_points(record, candidates) for t, record in chosen.items()}
     first = next(iter(chosen.values()))
@@ -50,14 +53,15 @@ def threshold_ablation(records: Sequence[RunRecord]) -> FigureOrReason:
     return RunFigure(
         _NAME,
         "Training and inference thresholds",
-        f"A line for each threshold t of training (one run each), a mark for each threshold s of inference: "
-        f"{', '.join(candidates)}. The best of each line lie within {spread:.1f} points. {first.measured_on}.",
+        f"One line per training threshold t (one run each), one mark per inference threshold s: "
+        f"{', '.join(candidates)}. The highest accuracies of the lines differ by {spread:.1f} points. "
+        f"{first.measured_on}.",
         lambda: draw_threshold_ablation(lines, unit=first.short_cost_unit),
     )
 
 
-def differ_in_t_only(records: Sequence[RunRecord]) -> dict[str, RunRecord]:
-    """The largest set of runs with exit tables whose recipes are equal but for t, one run a t, by rising t."""
+def runs_by_training_threshold(records: Sequence[RunRecord]) -> dict[str, RunRecord]:
+    """Return the largest set of runs whose recipes differ only in t, one run per t, by increasing t."""
     sets: dict[str, dict[str, RunRecord]] = {}
     for record in records:
         if record.plain or record.table is None or record.recipe.exits.rule != "elf":
@@ -71,9 +75,9 @@ def differ_in_t_only(records: Sequence[RunRecord]) -> dict[str, RunRecord]:
 
 
 def ablation_points(record: RunRecord, candidates: Sequence[str]) -> list[AblationPoint]:
-    """Each s on the record's exit table, at the confidence scale of the recipe."""
+    """Replay the exit table with each s, at the confidence scale of the recipe."""
     table = record.table
-    assert table is not None, "only runs with a table were chosen"
+    assert table is not None, "only runs with an exit table are chosen"
     derived = derive(table)
     points = []
     for name, threshold in named_thresholds(candidates, table.classes).items():
@@ -83,25 +87,25 @@ def ablation_points(record: RunRecord, candidates: Sequence[str]) -> list[Ablati
     return points
 
 
-@in_house_style
+@styled
 def draw_threshold_ablation(lines: Mapping[str, Sequence[AblationPoint]], *, unit: str = MULTIPLY_ADDS) -> "Figure":
-    """Cost to the right, accuracy upwards; the first and the last s are named."""
+    """Draw one line per t; the first and the last s are labelled."""
     figure = new_figure(3.6)
     axes: Any = figure.add_subplot()
     for position, (t, points) in enumerate(lines.items()):
-        style = look(position)
+        style = series_style(position)
         axes.plot(
             [point.mean_cost for point in points],
             [100 * point.accuracy for point in points],
             color=style.colour,
             linestyle=style.line,
             marker=style.marker,
-            label=literal(f"t = {t}"),
+            label=label_text(f"t = {t}"),
         )
     for end, offset, side in ((0, (0, 8), "center"), (-1, (0, 8), "right")):
         point = max((points[end] for points in lines.values()), key=lambda one: one.accuracy)
         axes.annotate(
-            literal(f"s = {point.s}"),
+            label_text(f"s = {point.s}"),
             (point.mean_cost, 100 * point.accuracy),
             xytext=offset,
             textcoords="offset points",

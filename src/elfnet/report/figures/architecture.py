@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
-from elfnet.report import formatting as say
+from elfnet.report import formatting as fmt
 from elfnet.report.figures.base import (
     BLUE,
     GRID,
@@ -17,8 +17,8 @@ from elfnet.report.figures.base import (
     FigureOrReason,
     NoFigure,
     RunFigure,
-    in_house_style,
     new_figure,
+    styled,
 )
 from elfnet.report.record import RunRecord
 from elfnet.report.run_files import StoredCosts
@@ -35,11 +35,11 @@ class PartShape:
     """A stage or a head.
 
     Attributes:
-        convolutions: how many.
-        channels: of the feature map that a stage gives; the filters of a head's convolutions, or what its classifier
-            reads where it has none.
-        parameters: trainable numbers.
-        multiply_adds: for one image.
+        convolutions: number of convolutions.
+        channels: output channels of a stage; filters of a head's last convolution, or the input features of its
+            classifier if it has no convolution.
+        parameters: number of trainable parameters.
+        multiply_adds: per image.
     """
 
     convolutions: int
@@ -50,10 +50,10 @@ class PartShape:
 
 @dataclass(frozen=True)
 class NetworkShape:
-    """Stages in order, each with the head behind it.
+    """Stages in order, each with its head.
 
     Attributes:
-        image_shape: height, width, colour channels.
+        image_shape: height, width, channels.
         plain: multiply-adds of all stages and the last head, which is the plain backbone.
     """
 
@@ -65,11 +65,11 @@ class NetworkShape:
 
 
 def network_shape(record: RunRecord) -> NetworkShape | str:
-    """What the run's last checkpoint holds, or one line that says why it cannot be told."""
+    """Return the network in the last checkpoint of a run, or one line that says why it is unknown."""
     file = record.directory.checkpoint("last")
     costs = record.info.multiply_adds
     if costs is None or not record.info.image_shape:
-        return f"{record.directory.info_file} does not say what the stages of {record.name} cost"
+        return f"{record.directory.info_file} does not state the multiply-adds of {record.name}"
     if not file.is_file():
         return f"{record.name} has no checkpoint to read the network from"
     try:
@@ -84,15 +84,15 @@ def network_shape(record: RunRecord) -> NetworkShape | str:
     try:
         return _network(record.info.image_shape, costs, shapes)
     except (KeyError, IndexError, TypeError, ValueError):
-        return f"the checkpoint of {record.name} is not built of stages and heads that this figure knows"
+        return f"the checkpoint of {record.name} has no stages and heads that this figure can show"
 
 
 def _network(image_shape: tuple[int, ...], costs: StoredCosts, shapes: Shapes) -> NetworkShape:
     stages, heads = [], []
     for k, (stage_cost, head_cost) in enumerate(zip(costs.stages, costs.heads, strict=True)):
         stage, head = _part(shapes, f"stages.{k}."), _part(shapes, f"heads.{k}.")
-        # A stage may branch inside; what it gives is what the head behind it reads.
-        stages.append(PartShape(len(_convolutions(stage)), _channels_read(head), _parameters(stage), stage_cost))
+        # A stage may have branches; its output channels are the input channels of its head.
+        stages.append(PartShape(len(_convolutions(stage)), _input_channels(head), _parameters(stage), stage_cost))
         filters = [shape[0] for shape in _convolutions(head)] or [_classifier(head)[1]]
         heads.append(PartShape(len(_convolutions(head)), filters[-1], _parameters(head), head_cost))
     return NetworkShape(
@@ -105,7 +105,7 @@ def _network(image_shape: tuple[int, ...], costs: StoredCosts, shapes: Shapes) -
 
 
 def _part(shapes: Shapes, prefix: str) -> Shapes:
-    """The tensors of one module in the order of its parts: `trunk.2` before `trunk.10`."""
+    """Return the tensors of one module in natural order: `trunk.2` before `trunk.10`."""
     names = sorted((name for name in shapes if name.startswith(prefix)), key=_natural)
     return {name: shapes[name] for name in names}
 
@@ -119,18 +119,18 @@ def _convolutions(part: Shapes) -> list[tuple[int, ...]]:
 
 
 def _classifier(head: Shapes) -> tuple[int, ...]:
-    """(classes, features) of the one matrix of a head."""
+    """Return (classes, features) of the only matrix of a head."""
     (matrix,) = [shape for shape in head.values() if len(shape) == 2]
     return matrix
 
 
-def _channels_read(head: Shapes) -> int:
+def _input_channels(head: Shapes) -> int:
     convolutions: Sequence[tuple[int, ...]] = _convolutions(head)
     if not convolutions:
         return _classifier(head)[1]
-    filters, channels_a_filter = convolutions[0][:2]
-    # A depthwise convolution has one filter for each channel it reads.
-    return filters if channels_a_filter == 1 else channels_a_filter
+    filters, channels_per_filter = convolutions[0][:2]
+    # A depthwise convolution has one filter per input channel.
+    return filters if channels_per_filter == 1 else channels_per_filter
 
 
 def _parameters(part: Shapes) -> int:
@@ -142,23 +142,24 @@ _COST_AT, _BAR_HEIGHT = 2.55, 0.09
 
 
 def architecture(record: RunRecord) -> FigureOrReason:
+    """Stages downwards and their heads to the right, with channels and cost."""
     name, shape = "architecture", network_shape(record)
     if isinstance(shape, str):
         return NoFigure(name, shape)
     parameters = sum(part.parameters for part in (*shape.stages, *shape.heads))
     return RunFigure(
         name,
-        f"The network: {record.network}",
-        f"Read from the checkpoint: {parameters:,} parameters. Each box: convolutions, channels, and multiply-adds for "
-        f"one image, with a bar of their share of the plain backbone's {say.multiply_adds(shape.plain)}. On the right: "
-        f"all that is run up to an exit, relative to the plain backbone. Counted, not timed, on one image of the "
-        f"{record.results.split} split's size (n = 1).",
+        f"Network: {record.network}",
+        f"{parameters:,} parameters, read from the checkpoint. Each box: convolutions, channels, multiply-adds per "
+        f"image, and a bar for their share of the plain backbone's {fmt.multiply_adds(shape.plain)}. On the right: "
+        f"cost of all stages and heads up to each exit, relative to the plain backbone. Counted, not timed, for one "
+        f"image of the {record.results.split} split (n = 1).",
         lambda: draw_architecture(shape),
     )
 
 
-def cost_up_to(shape: NetworkShape) -> tuple[float, ...]:
-    """Stages and heads up to each exit relative to the plain backbone, shape (E,)."""
+def cumulative_cost(shape: NetworkShape) -> tuple[float, ...]:
+    """Return the cost of stages and heads up to each exit, relative to the plain backbone, shape (E,)."""
     total, answer = 0, []
     for stage, head in zip(shape.stages, shape.heads, strict=True):
         total += stage.multiply_adds + head.multiply_adds
@@ -166,9 +167,9 @@ def cost_up_to(shape: NetworkShape) -> tuple[float, ...]:
     return tuple(answer)
 
 
-@in_house_style
+@styled
 def draw_architecture(shape: NetworkShape) -> "Figure":
-    """A row a stage."""
+    """Draw one row per stage."""
     rows = len(shape.stages)
     figure = new_figure(0.62 * rows + 0.5)
     axes = figure.add_subplot()
@@ -178,7 +179,7 @@ def draw_architecture(shape: NetworkShape) -> "Figure":
     size = " × ".join(str(side) for side in shape.image_shape)
     axes.text(_STAGE_LEFT + _BOX_WIDTH / 2, -0.44, f"image {size}", ha="center", va="center", fontsize=8.5)
     axes.text(_COST_AT, -0.44, "cost up to here", ha="center", va="center", fontsize=8, color=MUTED)
-    for k, (stage, head, cost) in enumerate(zip(shape.stages, shape.heads, cost_up_to(shape), strict=True)):
+    for k, (stage, head, cost) in enumerate(zip(shape.stages, shape.heads, cumulative_cost(shape), strict=True)):
         middle, below = _STAGE_LEFT + _BOX_WIDTH / 2, k + _BOX_HEIGHT / 2
         _arrow(axes, (middle, k - (0.34 if k == 0 else 1 - _BOX_HEIGHT)), (middle, k))
         _box(axes, _STAGE_LEFT, k, f"stage {k + 1}", stage, shape.plain, BLUE, "-")
@@ -193,7 +194,7 @@ def draw_architecture(shape: NetworkShape) -> "Figure":
             MUTED,
             (0, (4, 2)),
         )
-        axes.text(_COST_AT, below, say.cost(cost), ha="center", va="center", fontsize=10)
+        axes.text(_COST_AT, below, fmt.cost(cost), ha="center", va="center", fontsize=10)
     return figure
 
 
@@ -211,7 +212,7 @@ def _box(axes: Any, left: float, top: float, name: str, part: PartShape, plain: 
     convolutions = f"{part.convolutions} conv · {part.channels}" if part.convolutions else f"reads {part.channels}"
     middle = left + _BOX_WIDTH / 2
     axes.text(middle, top + 0.17, f"{name}: {convolutions} ch", ha="center", va="center", fontsize=8.2)
-    cost = f"{say.multiply_adds(part.multiply_adds)} · {say.small_percent(share)} %"
+    cost = f"{fmt.multiply_adds(part.multiply_adds)} · {fmt.small_percent(share)} %"
     axes.text(middle, top + 0.42, cost, ha="center", va="center", fontsize=8, color=MUTED)
 
 

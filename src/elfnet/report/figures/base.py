@@ -1,10 +1,10 @@
 """What all figures share: their description before drawing, and their style.
 
-Colours are those of Okabe and Ito; series that differ in colour also differ in line style, marker or hatching, so that
+Colours are those of Okabe and Ito. Series that differ in colour also differ in line style, marker or hatching, so that
 figures can be read in greyscale. matplotlib is imported when the first figure is drawn, not by importing this module.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -16,6 +16,42 @@ from elfnet.report.formatting import readable
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class RunFigure:
+    """A figure before it is drawn, for the page and for files.
+
+    Attributes:
+        name: lower case with hyphens, unique among the figures of a run; the name of the file.
+        title: a few words.
+        caption: what the reader needs to understand the figure, with split and number of examples.
+        draw: draws a new matplotlib figure at every call.
+    """
+
+    name: str
+    title: str
+    caption: str
+    draw: Callable[[], "Figure"]
+
+
+@dataclass(frozen=True)
+class NoFigure:
+    """A figure that cannot be drawn from these runs.
+
+    Attributes:
+        name: the name that the figure would have.
+        reason: one line without a full stop, with the way out if there is one.
+    """
+
+    name: str
+    reason: str
+
+
+FigureOrReason = RunFigure | NoFigure
+
 INK = "#1f2429"
 MUTED = "#5c6670"
 GRID = "#dfe3e7"
@@ -23,7 +59,7 @@ PAPER = "#ffffff"
 BLUE = "#0072b2"
 
 WIDTH_INCHES = 4.6
-"""One column: at 9 points the text is readable on a phone, and not too large in half a desktop window."""
+"""One column: text of 9 points is readable on a phone and not too large in half a desktop window."""
 
 _STYLE: dict[str, Any] = {
     "axes.axisbelow": True,
@@ -57,47 +93,17 @@ _STYLE: dict[str, Any] = {
     "ytick.labelsize": 8.5,
 }
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Look:
-    """How one series is told from the others."""
-
-    colour: str
-    line: Any
-    marker: str
-    hatch: str
-
-
-_COLOURS = (BLUE, "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31")
-_LINES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
-_MARKERS = ("s", "v", "P", "X", "<", "*", "h", "p", ">")
-# Of lines only: a pattern of dots is ten times the size of all else in a figure.
-_HATCHES = ("", "////", "----", "xxxx", "\\\\\\\\", "||||", "++++")
-
-GROUP_LOOKS = {
-    "all": Look(INK, "-", "s", ""),
-    "many": Look(BLUE, (0, (5, 1.6)), "v", ""),
-    "medium": Look("#e69f00", (0, (6, 1.5, 1.2, 1.5)), "P", "////"),
-    "few": Look("#d55e00", (0, (1.2, 1.2)), "X", "xxxx"),
-}
-POINT_MARKERS = {"full": ("D", 6.5), "accurate": ("^", 8.0), "economic": ("o", 5.5)}
-
-
-def look(position: int) -> Look:
-    """The look of the series at a position; colours, lines, markers and hatches repeat at different lengths."""
-
-    def pick(choices: Sequence[T]) -> T:
-        return choices[position % len(choices)]
-
-    return Look(pick(_COLOURS), pick(_LINES), pick(_MARKERS), pick(_HATCHES))
-
 
 @contextmanager
-def house_style() -> Iterator[Any]:
-    """Our settings on top of matplotlib's own defaults, to be changed inside; the user's are back afterwards."""
+def figure_style() -> Iterator[Any]:
+    """Use our settings on top of matplotlib's defaults, and restore the user's settings afterwards.
+
+    Yields:
+        matplotlib's rcParams, which may be changed inside the context.
+
+    Raises:
+        RequestError: matplotlib is not installed.
+    """
     try:
         import matplotlib
     except ImportError as error:
@@ -110,52 +116,88 @@ def house_style() -> Iterator[Any]:
         yield matplotlib.rcParams
 
 
-def in_house_style(draw: Callable[P, T]) -> Callable[P, T]:
-    """For functions that draw a figure."""
+def styled(draw: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a function that draws a figure, so that it runs inside `figure_style`."""
 
     @wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> T:
-        with house_style():
+        with figure_style():
             return draw(*args, **kwargs)
 
     return drawn
 
 
 def new_figure(height_inches: float) -> "Figure":
-    """A figure of its own: no pyplot, which would keep it alive."""
+    """Return an empty figure of one column; it does not use pyplot, which would keep it alive."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(WIDTH_INCHES, height_inches), layout="constrained")
 
 
-def literal(text: object, longest: int = 40) -> str:
-    """Text that matplotlib shows as it is: dollars are no mathematics, and it stays on one line."""
+@dataclass(frozen=True)
+class SeriesStyle:
+    """How one series differs from the others."""
+
+    colour: str
+    line: Any
+    marker: str
+    hatch: str
+
+
+_COLOURS = (BLUE, "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31")
+_LINES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
+_MARKERS = ("s", "v", "P", "X", "<", "*", "h", "p", ">")
+# Only lines: as SVG, a pattern of dots is ten times as large as the rest of a figure.
+_HATCHES = ("", "////", "----", "xxxx", "\\\\\\\\", "||||", "++++")
+
+GROUP_STYLES = {
+    "all": SeriesStyle(INK, "-", "s", ""),
+    "many": SeriesStyle(BLUE, (0, (5, 1.6)), "v", ""),
+    "medium": SeriesStyle("#e69f00", (0, (6, 1.5, 1.2, 1.5)), "P", "////"),
+    "few": SeriesStyle("#d55e00", (0, (1.2, 1.2)), "X", "xxxx"),
+}
+POINT_MARKERS = {"full": ("D", 6.5), "accurate": ("^", 8.0), "economic": ("o", 5.5)}
+"""Marker and size of each chosen operating point."""
+
+
+def series_style(position: int) -> SeriesStyle:
+    """Return the style of the series at a position; colours, lines, markers and hatches have different periods."""
+    return SeriesStyle(
+        _COLOURS[position % len(_COLOURS)],
+        _LINES[position % len(_LINES)],
+        _MARKERS[position % len(_MARKERS)],
+        _HATCHES[position % len(_HATCHES)],
+    )
+
+
+def label_text(text: object, max_length: int = 40) -> str:
+    """Return text for a label: one line, cut if it is too long, with dollar signs escaped from matplotlib."""
     line = " ".join(readable(text).split())
-    if len(line) > longest:
-        line = line[: longest - 1] + "…"
+    if len(line) > max_length:
+        line = line[: max_length - 1] + "…"
     return line.replace("$", r"\$")
 
 
-def plain_numbers(axis: Any) -> None:
-    """Ticks of a logarithmic axis as 0.1, 10, 100 instead of powers."""
+def plain_log_ticks(axis: Any) -> None:
+    """Label a logarithmic axis with 0.1, 10, 100 instead of powers."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     low, high = axis.get_view_interval()
-    if high < 30 * low:  # about one power of ten: the powers alone would be a tick or two
+    if high < 30 * low:  # about one power of ten, where the powers alone would be one or two ticks
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_locator(NullLocator())
 
 
-def whole_epochs(axes: Any) -> None:
-    """An x axis of epochs: ticks at whole numbers."""
+def integer_epochs(axes: Any) -> None:
+    """Place the ticks of an x axis of epochs at whole numbers."""
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
 
 
-def mark_switch(axes: Any, epoch: int | None, *, label: bool = True) -> None:
-    """A vertical line where re-weighting begins."""
+def mark_reweighting(axes: Any, epoch: int | None, *, label: bool = True) -> None:
+    """Draw a vertical line where re-weighting starts; nothing if `epoch` is None."""
     if epoch is None:
         return
     axes.axvline(epoch - 0.5, color=INK, linewidth=1.1, linestyle=(0, (4, 3)))
@@ -173,39 +215,6 @@ def mark_switch(axes: Any, epoch: int | None, *, label: bool = True) -> None:
         )
 
 
-def mark_every(points: int) -> int:
-    """Markers on at most about twenty of the points of a line, on all of a short one."""
+def marker_step(points: int) -> int:
+    """Return the step between markers, so that a line has at most about twenty."""
     return max(1, points // 20)
-
-
-@dataclass(frozen=True)
-class RunFigure:
-    """What to draw, and what to say about it.
-
-    Attributes:
-        name: in lower case with hyphens, unique among the figures of a run: names the file, and the figure in the page.
-        title: a few words.
-        caption: what the reader needs to know to read it, with n and split.
-        draw: draws it anew at every call.
-    """
-
-    name: str
-    title: str
-    caption: str
-    draw: Callable[[], "Figure"]
-
-
-@dataclass(frozen=True)
-class NoFigure:
-    """A figure that cannot be drawn from these runs.
-
-    Attributes:
-        name: as of the figure.
-        reason: one line that ends without a full stop, with the way out if there is one.
-    """
-
-    name: str
-    reason: str
-
-
-FigureOrReason = RunFigure | NoFigure

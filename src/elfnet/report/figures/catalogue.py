@@ -14,7 +14,7 @@ from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.errors import WorkError
 from elfnet.report.figures.ablation import threshold_ablation
 from elfnet.report.figures.architecture import architecture
-from elfnet.report.figures.base import MUTED, PAPER, FigureOrReason, NoFigure, RunFigure, house_style, literal
+from elfnet.report.figures.base import MUTED, PAPER, FigureOrReason, NoFigure, RunFigure, figure_style, label_text
 from elfnet.report.figures.classes import accuracy_by_class, class_distribution
 from elfnet.report.figures.exits import confidence_in_true_class, exit_shares_at_points, reliability_by_exit
 from elfnet.report.figures.gallery import images_by_exit
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.transforms import Bbox
 
-OF_ANY_RUN: tuple[Callable[[RunRecord], FigureOrReason], ...] = (
+# Figures of any run, and those of a run with early exits.
+RUN_FIGURES: tuple[Callable[[RunRecord], FigureOrReason], ...] = (
     architecture,
     class_distribution,
     confidence_in_true_class,
@@ -45,7 +46,7 @@ OF_ANY_RUN: tuple[Callable[[RunRecord], FigureOrReason], ...] = (
     reliability_by_exit,
     training_curves,
 )
-OF_A_RUN_WITH_EXITS: tuple[Callable[[RunRecord], FigureOrReason], ...] = (
+EXIT_FIGURES: tuple[Callable[[RunRecord], FigureOrReason], ...] = (
     accuracy_against_cost,
     exit_shares_at_points,
     cost_histogram,
@@ -58,14 +59,14 @@ OF_A_RUN_WITH_EXITS: tuple[Callable[[RunRecord], FigureOrReason], ...] = (
 
 
 def figures_of_run(record: RunRecord, *, with_images: bool = True) -> Iterator[FigureOrReason]:
-    """Every figure of one run; a plain network has no exits to draw."""
-    for figure in (*OF_ANY_RUN, *(() if record.plain else OF_A_RUN_WITH_EXITS)):
+    """Yield all figures of one run; a run without early exits has none about exits."""
+    for figure in (*RUN_FIGURES, *(() if record.plain else EXIT_FIGURES)):
         if with_images or figure is not images_by_exit:
             yield figure(record)
 
 
 def figures_of_runs(records: Sequence[RunRecord]) -> Iterator[FigureOrReason]:
-    """The figures that compare several runs."""
+    """Yield the figures that compare several runs; none for a single run."""
     if len(records) < 2:
         return
     yield accuracy_against_cost_of_runs(records)
@@ -74,9 +75,9 @@ def figures_of_runs(records: Sequence[RunRecord]) -> Iterator[FigureOrReason]:
     yield threshold_ablation(records)
 
 
-# With what is left out of each: neither says when or with what it was made, so that the same figure is the same file.
+# Formats with the metadata that is left out: without date and version, the same figure gives the same file.
 FORMATS: dict[str, dict[str, None]] = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
-DOTS_AN_INCH = 200
+DPI = 200
 _CAPTION_SIZE, _TITLE_SIZE = 7.5, 10.0
 _CAPTION_CHARACTERS, _TITLE_CHARACTERS = 78, 54
 _CAPTION_INCHES, _TITLE_INCHES = 0.135, 0.17
@@ -84,11 +85,11 @@ _CAPTION_INCHES, _TITLE_INCHES = 0.135, 0.17
 
 @dataclass(frozen=True)
 class WrittenFigures:
-    """What was written, and what was not.
+    """Result of `write_figures`.
 
     Attributes:
-        files: in the order of the page; each figure once as PNG and once as SVG.
-        left_out: one line each, with the reason.
+        files: the written files in the order of the page, each figure as PNG and as SVG.
+        left_out: one line per figure that could not be drawn, with the reason.
     """
 
     files: tuple[Path, ...]
@@ -98,14 +99,19 @@ class WrittenFigures:
 def write_figures(
     runs: Sequence[RunDirectory | str | Path], directory: str | Path, *, with_images: bool = True
 ) -> WrittenFigures:
-    """Draw all figures of finished runs, from their files only; the same files give the same bytes.
+    """Write all figures of finished runs as PNG and SVG files.
 
-    A figure of one run among several is called `RUN-FIGURE`, one that compares runs, or is of a single run, `FIGURE`.
+    Only files of the run directories are read, and the same files give the same bytes. With several runs, files are
+    named `RUN-FIGURE`, and figures that compare the runs `FIGURE`.
 
     Args:
-        runs: run directories that have been calibrated.
-        directory: made if it is not there.
-        with_images: draw images of the test split by the exit they take, where the data is on this machine.
+        runs: calibrated run directories.
+        directory: where to write; created if it does not exist.
+        with_images: draw images of the test split by exit, if the data is on this machine.
+
+    Raises:
+        RequestError: a run does not exist, is given twice or has not been calibrated.
+        WorkError: files of a run are damaged, or `directory` is a file.
     """
     records = read_runs(runs)
     directory = Path(directory)
@@ -124,36 +130,34 @@ def write_figures(
 
 
 def _write(figure: RunFigure, place: Path) -> list[Path]:
-    """Drawn once, saved in every format."""
+    """Draw a figure once and save it in every format."""
     files = []
-    with house_style() as settings, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a class name in a script that DejaVu lacks
+    with figure_style() as settings, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # in class names
         settings.update({"svg.fonttype": "none", "svg.hashsalt": f"elfnet {figure.name}"})
         drawn = figure.draw()
-        paper = _add_words(drawn, figure)
+        paper = _add_title_and_caption(drawn, figure)
         for kind, metadata in FORMATS.items():
-            save = partial(
-                drawn.savefig, format=kind, dpi=DOTS_AN_INCH, facecolor=PAPER, metadata=metadata, bbox_inches=paper
-            )
+            save = partial(drawn.savefig, format=kind, dpi=DPI, facecolor=PAPER, metadata=metadata, bbox_inches=paper)
             files.append(place.with_name(f"{place.name}.{kind}"))
             atomic.write_with(files[-1], save)
     return files
 
 
-def _add_words(drawn: "Figure", figure: RunFigure) -> "Bbox":
-    """Title above and caption below the drawing, which stays as it is; returns the paper that holds all, in inches."""
+def _add_title_and_caption(drawn: "Figure", figure: RunFigure) -> "Bbox":
+    """Write title above and caption below the drawing; return the area that contains all, in inches."""
     from matplotlib.transforms import Bbox
 
-    title = textwrap.wrap(literal(figure.title, 200), _TITLE_CHARACTERS)
-    caption = textwrap.wrap(literal(figure.caption, 2000), _CAPTION_CHARACTERS)
+    title = textwrap.wrap(label_text(figure.title, 200), _TITLE_CHARACTERS)
+    caption = textwrap.wrap(label_text(figure.caption, 2000), _CAPTION_CHARACTERS)
     width, height = drawn.get_size_inches()
     above, below = 0.12 + _TITLE_INCHES * len(title), 0.12 + _CAPTION_INCHES * len(caption)
-    words = [
+    texts = [
         drawn.text(0.02, 1 + 0.05 / height, "\n".join(title), fontsize=_TITLE_SIZE, weight="bold", va="bottom"),
         drawn.text(0.02, -0.04 / height, "\n".join(caption), fontsize=_CAPTION_SIZE, color=MUTED, va="top"),
     ]
-    # Laid out as it stands in the page, then held fast: legends at the edge of the drawing, not of the larger paper.
-    for text in words:
+    # The layout is computed as for the page and then fixed, so that legends stay at the edge of the drawing.
+    for text in texts:
         text.set_in_layout(False)
     drawn.draw_without_rendering()
     drawn.set_layout_engine("none")
@@ -163,5 +167,5 @@ def _add_words(drawn: "Figure", figure: RunFigure) -> "Bbox":
 
 
 def _file_name(name: str) -> str:
-    """A run's name without what a file name may not hold; runs may be told apart by their directories."""
+    """Return the name of a run without characters that file names may not contain, such as slashes."""
     return re.sub(r"[^\w.+-]+", "-", name).strip("-.") or "run"

@@ -10,45 +10,47 @@ from numpy.typing import NDArray
 
 from elfnet.data.groups import GROUP_NAMES
 from elfnet.report.figures.base import (
-    GROUP_LOOKS,
+    GROUP_STYLES,
     INK,
     MUTED,
     PAPER,
     POINT_MARKERS,
     RunFigure,
-    in_house_style,
-    literal,
-    look,
+    label_text,
     new_figure,
-    plain_numbers,
+    plain_log_ticks,
+    series_style,
+    styled,
 )
 from elfnet.report.record import RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MOST_CLASSES_BY_NAME = 24
+MAX_NAMED_CLASSES = 24
+"""With more classes than this, figures show ranks instead of names."""
 
 
 def class_distribution(record: RunRecord) -> RunFigure:
+    """Training images per class, most frequent first, on a logarithmic scale."""
     counts_C = record.info.class_counts_C
     return RunFigure(
         "class-distribution",
         "Training images by class",
         f"Training split, n = {int(counts_C.sum()):,}; largest : smallest = {counts_C.max() / counts_C.min():.3g}. "
-        f"Groups, with their numbers of classes: {record.groups.rule}.",
+        f"Groups with their number of classes: {record.groups.rule}.",
         lambda: draw_class_distribution(record.info.class_names, counts_C, record.group_of_class.tolist()),
     )
 
 
-@in_house_style
+@styled
 def draw_class_distribution(
     class_names: Sequence[str], counts_C: Sequence[int] | NDArray[np.int64], group_of_class_C: Sequence[int]
 ) -> "Figure":
-    """A bar with a name for each class; with many classes, the shape of the tail."""
+    """Draw one named bar per class, or one area per group if there are many classes."""
     counts, groups = np.asarray(counts_C), np.asarray(group_of_class_C)
     order_C = np.argsort(-counts, kind="stable")
-    named = len(counts) <= MOST_CLASSES_BY_NAME
+    named = len(counts) <= MAX_NAMED_CLASSES
     figure = new_figure(max(2.4, 1.0 + 0.21 * len(counts)) if named else 2.9)
     axes = figure.add_subplot()
     floor = 1.0 if counts.min() > 1 else 0.5
@@ -61,9 +63,9 @@ def draw_class_distribution(
 
     handles = [
         Patch(
-            facecolor=GROUP_LOOKS[name].colour,
+            facecolor=GROUP_STYLES[name].colour,
             edgecolor=PAPER,
-            hatch=GROUP_LOOKS[name].hatch,
+            hatch=GROUP_STYLES[name].hatch,
             label=f"{name}: {size}",
         )
         for name, size in zip(GROUP_NAMES, sizes, strict=True)
@@ -77,9 +79,9 @@ def _named_bars(
     axes: Any, names: list[str], counts_C: NDArray[np.int64], group_C: NDArray[np.int64], floor: float
 ) -> None:
     for position, (count, group) in enumerate(zip(counts_C.tolist(), group_C.tolist(), strict=True)):
-        look = GROUP_LOOKS[GROUP_NAMES[group]]
+        style = GROUP_STYLES[GROUP_NAMES[group]]
         axes.barh(
-            position, count - floor, left=floor, height=0.74, color=look.colour, edgecolor=PAPER, hatch=look.hatch
+            position, count - floor, left=floor, height=0.74, color=style.colour, edgecolor=PAPER, hatch=style.hatch
         )
         axes.annotate(
             f"{count:,}",
@@ -90,18 +92,18 @@ def _named_bars(
             fontsize=8,
             color=MUTED,
         )
-    axes.set_yticks(range(len(names)), [literal(name, 22) for name in names])
+    axes.set_yticks(range(len(names)), [label_text(name, 22) for name in names])
     axes.set_xscale("log")
     axes.set_xlim(floor, float(counts_C.max()) * 1.9)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
     axes.tick_params(axis="y", length=0)
-    plain_numbers(axes.xaxis)
+    plain_log_ticks(axes.xaxis)
     axes.set_xlabel("training images (log scale)")
 
 
 def _outline(axes: Any, counts_C: NDArray[np.int64], group_C: NDArray[np.int64], floor: float) -> None:
-    """One area a group: thousands of bars would make a large page and show no more."""
+    """Draw one area per group: thousands of bars would make the page large."""
     rank_C = np.arange(len(counts_C))
     for index, name in enumerate(GROUP_NAMES):
         ranks = rank_C[group_C == index]
@@ -109,24 +111,25 @@ def _outline(axes: Any, counts_C: NDArray[np.int64], group_C: NDArray[np.int64],
             continue
         edges = np.append(ranks, ranks[-1] + 1)
         heights = np.append(counts_C[ranks], counts_C[ranks[-1]])
-        look = GROUP_LOOKS[name]
+        style = GROUP_STYLES[name]
         axes.fill_between(
-            edges, floor, heights, step="post", facecolor=look.colour, edgecolor=PAPER, hatch=look.hatch, linewidth=0
+            edges, floor, heights, step="post", facecolor=style.colour, edgecolor=PAPER, hatch=style.hatch, linewidth=0
         )
     axes.set_yscale("log")
     axes.set_xlim(0, len(counts_C))
     axes.set_ylim(floor, float(counts_C.max()) * 1.5)
-    plain_numbers(axes.yaxis)
+    plain_log_ticks(axes.yaxis)
     axes.set_xlabel("classes, most frequent first")
     axes.set_ylabel("training images (log scale)")
 
 
 def accuracy_by_class(record: RunRecord) -> RunFigure:
+    """Accuracy per class at the chosen operating points, most frequent class first."""
     points = ("full",) if record.plain else tuple(POINT_MARKERS)
     order_C = np.argsort(-record.info.class_counts_C, kind="stable")
     accuracies = {point: [record.at(point).accuracy_by_class[c] for c in order_C] for point in points}
     names = [record.info.class_names[c] for c in order_C]
-    smooth = "" if len(names) <= MOST_CLASSES_BY_NAME else " Lines: mean over neighbouring classes."
+    smooth = "" if len(names) <= MAX_NAMED_CLASSES else " Lines: mean over neighbouring classes."
     return RunFigure(
         "accuracy-by-class",
         "Accuracy by class",
@@ -136,15 +139,15 @@ def accuracy_by_class(record: RunRecord) -> RunFigure:
     )
 
 
-@in_house_style
+@styled
 def draw_accuracy_by_class(names: Sequence[str], accuracies: Mapping[str, Sequence[float | None]]) -> "Figure":
-    """A row of marks for each class; with many classes, a dot each and a line through their running mean.
+    """Draw one row of marks per class, or dots and a running mean if there are many classes.
 
     Args:
-        names: of the classes, in the order to show.
-        accuracies: by operating point, one fraction of 1 a class; None where a class has no examples.
+        names: class names, in the order to show.
+        accuracies: by operating point, one fraction of 1 per class; None for a class without examples.
     """
-    named = len(names) <= MOST_CLASSES_BY_NAME
+    named = len(names) <= MAX_NAMED_CLASSES
     figure = new_figure(max(2.4, 1.0 + 0.21 * len(names)) if named else 3.2)
     axes = figure.add_subplot()
     (_named if named else _by_rank)(axes, names, accuracies)
@@ -155,7 +158,7 @@ def draw_accuracy_by_class(names: Sequence[str], accuracies: Mapping[str, Sequen
 def _named(axes: Any, names: Sequence[str], accuracies: Mapping[str, Sequence[float | None]]) -> None:
     rows = np.arange(len(names))
     table_PC = np.array([_numbers(values) for values in accuracies.values()])
-    # From the lowest to the highest mark of a class: how much the choice of the point matters to it.
+    # A line from the lowest to the highest mark of a class shows how much the choice of the point matters.
     known_C = ~np.isnan(table_PC).any(axis=0)
     axes.hlines(rows[known_C], table_PC[:, known_C].min(axis=0), table_PC[:, known_C].max(axis=0), color=MUTED, lw=1)
     for position, point in enumerate(accuracies):
@@ -166,11 +169,11 @@ def _named(axes: Any, names: Sequence[str], accuracies: Mapping[str, Sequence[fl
             linestyle="none",
             marker=marker,
             markersize=size,
-            color=look(position).colour,
-            markerfacecolor="none" if point == "full" else look(position).colour,
+            color=series_style(position).colour,
+            markerfacecolor="none" if point == "full" else series_style(position).colour,
             label=point,
         )
-    axes.set_yticks(rows, [literal(name, 22) for name in names])
+    axes.set_yticks(rows, [label_text(name, 22) for name in names])
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel("accuracy (%)")
@@ -179,7 +182,7 @@ def _named(axes: Any, names: Sequence[str], accuracies: Mapping[str, Sequence[fl
 def _by_rank(axes: Any, names: Sequence[str], accuracies: Mapping[str, Sequence[float | None]]) -> None:
     ranks = np.arange(len(names))
     for position, (point, values) in enumerate(accuracies.items()):
-        style, accuracy_C = look(position), _numbers(values)
+        style, accuracy_C = series_style(position), _numbers(values)
         if position == 0:
             axes.plot(
                 ranks, accuracy_C, linestyle="none", marker=".", markersize=2.5, color=INK, alpha=0.4, rasterized=True
@@ -191,7 +194,7 @@ def _by_rank(axes: Any, names: Sequence[str], accuracies: Mapping[str, Sequence[
 
 
 def running_mean(values_C: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The mean of each value and its neighbours, a tenth of all in width, without those that are NaN."""
+    """Return the mean over a window of a tenth of all values around each value, ignoring NaN."""
     half = max(1, len(values_C) // 20)
     known_C = ~np.isnan(values_C)
     sums = np.concatenate([[0.0], np.cumsum(np.where(known_C, values_C, 0.0))])

@@ -16,7 +16,7 @@ from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.replay import derive_for
 from elfnet.exits.policy import Reading, probability_and_prediction
 from elfnet.recipe.schema import Recipe
-from elfnet.report import formatting as say
+from elfnet.report import formatting as fmt
 from elfnet.report.figures.base import (
     BLUE,
     MUTED,
@@ -24,28 +24,36 @@ from elfnet.report.figures.base import (
     FigureOrReason,
     NoFigure,
     RunFigure,
-    in_house_style,
-    literal,
-    look,
+    label_text,
     new_figure,
+    series_style,
+    styled,
 )
 from elfnet.report.record import HALVES, RunRecord, head_classes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PANELS_A_ROW = 2
-BASELINES = ("line search", "geometric")
-MOST_POINTS = 14
-"""More bars than this would not be read; then the chosen points stay, and others at equal steps of cost."""
+PANELS_PER_ROW = 2
+BASELINE_RULES = ("line search", "geometric")
+MAX_POINTS = 14
+"""With more operating points than this, the exit shares show the chosen ones and others at equal steps of cost."""
+MAX_LINES = 2
+MIN_BIN_SIZE = 10
+"""Bins of the reliability diagram with fewer examples are not drawn."""
+MAX_MARKER_AREA = 110.0
+"""Area in square points of the mark of a bin that contains all examples."""
+TRUE_CLASS_BINS = 10
+LOW, HIGH = 0.1, 0.9
+_HALF_STYLES = {"head": (BLUE, ""), "tail": ("#e69f00", "////")}
 
 
 def exit_shares_at_points(record: RunRecord) -> FigureOrReason:
-    """Every frequency group, at every operating point or at a readable number of them."""
+    """Share of the examples at each exit, by frequency group and operating point."""
     name = "exit-shares"
     if record.plain:
-        return NoFigure(name, f"{record.name} is a plain network: everybody leaves at its one exit")
-    points = readable_points(record)
+        return NoFigure(name, f"{record.name} is a plain network: it has one exit only")
+    points = points_to_show(record)
     shares: dict[str, list[Sequence[float] | None]] = {
         group: [
             record.at(point).exit_share if group == "all" else record.at(point).exit_share_by_group[group]
@@ -54,56 +62,56 @@ def exit_shares_at_points(record: RunRecord) -> FigureOrReason:
         for group in ("all", *GROUP_NAMES)
     }
     shares = {group: rows for group, rows in shares.items() if any(row is not None for row in rows)}
-    number = len(_own_points(record))
+    number = len(_distinct_points(record))
     some = "" if len(points) == number else f" {len(points)} of {number} points."
     return RunFigure(
         name,
-        "Who leaves where",
-        f"Share of the examples leaving at each exit, by operating point (cheapest on top) and frequency group.{some} "
+        "Exit shares",
+        f"Share of the examples that take each exit, by operating point (cheapest on top) and frequency group.{some} "
         f"{record.measured_on}.",
         lambda: draw_exit_shares_at_points(list(points.values()), shares),
     )
 
 
-def readable_points(record: RunRecord) -> dict[str, str]:
-    """Points by rising cost, each once and under all names it was chosen for; few enough to be told apart."""
+def points_to_show(record: RunRecord) -> dict[str, str]:
+    """Return at most `MAX_POINTS` operating points by increasing cost, each with all its names as label."""
     chosen: dict[str, list[str]] = {}
     for point in record.family.points:
         if point.same_as is not None:
             chosen.setdefault(point.same_as, []).append(point.name)
-    own = sorted(_own_points(record), key=lambda name: record.at(name).mean_cost)
-    kept = {name for name in own if name in chosen or name == "full"}
-    others = [name for name in own if name not in kept and name in _worth_showing(record)]
-    room = MOST_POINTS - len(kept)
+    distinct = sorted(_distinct_points(record), key=lambda name: record.at(name).mean_cost)
+    kept = {name for name in distinct if name in chosen or name == "full"}
+    others = [name for name in distinct if name not in kept and name in _without_baselines(record)]
+    room = MAX_POINTS - len(kept)
     if len(others) > room:
         others = [others[step] for step in np.linspace(0, len(others) - 1, max(room, 0)).round().astype(np.int64)]
     kept.update(others)
-    return {name: ", ".join([name, *chosen.get(name, [])]) for name in own if name in kept}
+    return {name: ", ".join([name, *chosen.get(name, [])]) for name in distinct if name in kept}
 
 
-def _worth_showing(record: RunRecord) -> set[str]:
-    """Points of the rules that are there to be compared with give way to those one would use."""
-    used = {point.name for point in record.family.points if point.rule not in BASELINES}
+def _without_baselines(record: RunRecord) -> set[str]:
+    """Return the points of rules other than the baselines; all points if there are no others."""
+    used = {point.name for point in record.family.points if point.rule not in BASELINE_RULES}
     return used if used > {"full"} else set(record.family.names())
 
 
-def _own_points(record: RunRecord) -> list[str]:
+def _distinct_points(record: RunRecord) -> list[str]:
     return [point.name for point in record.family.points if point.same_as is None]
 
 
-@in_house_style
+@styled
 def draw_exit_shares_at_points(
     points: Sequence[str], shares: Mapping[str, Sequence[Sequence[float] | None]]
 ) -> "Figure":
-    """A panel a group, a bar a point.
+    """Draw one panel per group with one bar per point.
 
     Args:
-        points: names of the operating points, first on top.
-        shares: by the name of the group, one row of E shares for each point; None where the group is empty.
+        points: labels of the operating points, the first on top.
+        shares: by group, one row of E shares per point; None if the group has no examples.
     """
-    rows = -(-len(shares) // PANELS_A_ROW)
+    rows = -(-len(shares) // PANELS_PER_ROW)
     figure = new_figure(0.7 + rows * (0.45 + 0.155 * len(points)))
-    panels = figure.subplots(rows, PANELS_A_ROW, sharex=True, sharey=True, squeeze=False).ravel()
+    panels = figure.subplots(rows, PANELS_PER_ROW, sharex=True, sharey=True, squeeze=False).ravel()
     handles = {}
     for axes, (group, share_rows) in zip(panels, shares.items(), strict=False):
         axes.set_title(group, loc="left")
@@ -122,40 +130,33 @@ def draw_exit_shares_at_points(
                 share_PE[:, k],
                 left=left,
                 height=0.8,
-                color=look(k).colour,
+                color=series_style(k).colour,
                 edgecolor=PAPER,
                 linewidth=0.5,
-                hatch=look(k).hatch,
+                hatch=series_style(k).hatch,
                 label=f"exit {k + 1}",
             )
             left += share_PE[:, k]
     for axes in panels[len(shares) :]:
         axes.set_visible(False)
-    panels[0].set_yticks(range(len(points)), [literal(point, 28) for point in points])
+    panels[0].set_yticks(range(len(points)), [label_text(point, 28) for point in points])
     panels[0].set_ylim(len(points) - 0.45, -0.55)
     panels[0].set_xlim(0, 100)
-    for axes in panels[max(0, len(shares) - PANELS_A_ROW) : len(shares)]:  # the lowest of each column
+    for axes in panels[max(0, len(shares) - PANELS_PER_ROW) : len(shares)]:  # the lowest of each column
         axes.tick_params(labelbottom=True)
-        axes.set_xlabel("leaving (%)")
+        axes.set_xlabel("examples (%)")
     figure.legend(handles=list(handles.values()), loc="outside upper center", ncols=min(5, len(handles)))
     return figure
 
 
-MOST_LINES = 2
-FEWEST = 10
-"""A share of fewer examples than this says nothing; such bins are not drawn."""
-LARGEST_MARK = 110.0
-"""Area in square points of the mark of a bin that holds everybody."""
-
-
 @dataclass(frozen=True)
 class Reliability:
-    """One exit, taken by everybody; bins with too few examples are left out.
+    """Reliability diagram of one exit, evaluated on all examples; without bins that have too few examples.
 
     Attributes:
-        confidence_B: mean confidence of the bin's examples.
-        accuracy_B: share of right answers among them.
-        share_B: share of all examples that are in the bin.
+        confidence_B: mean confidence in each bin.
+        accuracy_B: accuracy in each bin.
+        share_B: share of all examples in each bin.
         error: expected calibration error, a fraction of 1.
     """
 
@@ -166,39 +167,41 @@ class Reliability:
 
 
 def reliability_by_exit(record: RunRecord) -> FigureOrReason:
+    """Accuracy against confidence, one panel per exit."""
     name = "reliability"
     if record.table is None:
         return NoFigure(name, record.no_table)
     exits: dict[str, list[Reliability]] = {}
-    # Points may differ in what logits are multiplied by before the softmax: as trained, and as calibrated. Each such
-    # reading is a line of its own, under the name of its first point.
+    # Points may differ in the scale of the logits before the softmax: as trained, or as calibrated. Each scale is one
+    # line, under the name of its first point.
     seen: set[Reading] = set()
     for point in record.family.points:
-        if point.policy.reading in seen or len(seen) == MOST_LINES:
+        if point.policy.reading in seen or len(seen) == MAX_LINES:
             continue
         seen.add(point.policy.reading)
         derived = derive_for(record.table, point.policy)
         exits[point.name] = [
             reliability(derived.confidence_NE[:, k], derived.correct_NE[:, k]) for k in range(derived.table.exits)
         ]
-    lines = "" if len(exits) == 1 else " Two lines: the points differ in the scale of the confidence."
+    lines = "" if len(exits) == 1 else " Two lines: operating points with different scales of the confidence."
     return RunFigure(
         name,
-        "Is the confidence true?",
-        f"Share of right answers against mean confidence in {BINS} equal bins (those with {FEWEST} examples or more), "
-        f"every exit taken by everybody; the larger a mark, the more examples. On the dashed line confidence is true, "
-        f"below it too high. Error: expected calibration error.{lines} {record.measured_on}.",
+        "Reliability by exit",
+        f"Accuracy against mean confidence in {BINS} equal bins, without bins of fewer than {MIN_BIN_SIZE} examples. "
+        f"Each exit is evaluated on all examples; larger marks stand for more examples. On the dashed line the "
+        f"confidence equals the accuracy; below it, the confidence is too high. Error: expected calibration error."
+        f"{lines} {record.measured_on}.",
         lambda: draw_reliability(exits),
     )
 
 
 def reliability(
-    confidence_N: NDArray[np.float64], correct_N: NDArray[np.bool_], *, bins: int = BINS, fewest: int = FEWEST
+    confidence_N: NDArray[np.float64], correct_N: NDArray[np.bool_], *, bins: int = BINS, min_size: int = MIN_BIN_SIZE
 ) -> Reliability:
-    """Bins as in `calibration_error`: equally wide, closed on the left, 1 in the last."""
+    """Return accuracy against confidence in the bins of `calibration_error`: equal widths, closed on the left."""
     bin_N = np.searchsorted(np.linspace(0.0, 1.0, bins + 1)[1:-1], confidence_N, side="right")
     size_B = np.bincount(bin_N, minlength=bins)
-    some_B = size_B >= fewest
+    some_B = size_B >= min_size
     confidence_B = np.bincount(bin_N, weights=confidence_N, minlength=bins)[some_B] / size_B[some_B]
     accuracy_B = np.bincount(bin_N, weights=correct_N.astype(np.float64), minlength=bins)[some_B] / size_B[some_B]
     return Reliability(
@@ -206,11 +209,11 @@ def reliability(
     )
 
 
-@in_house_style
+@styled
 def draw_reliability(exits: Mapping[str, Sequence[Reliability]]) -> "Figure":
-    """A panel an exit, a line a point."""
+    """Draw one panel per exit with one line per operating point."""
     number = len(next(iter(exits.values())))
-    columns = min(PANELS_A_ROW, number)
+    columns = min(PANELS_PER_ROW, number)
     rows = -(-number // columns)
     figure = new_figure(0.4 + 2.05 * rows if columns > 1 else 3.4)
     panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
@@ -220,10 +223,10 @@ def draw_reliability(exits: Mapping[str, Sequence[Reliability]]) -> "Figure":
             continue
         axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
         for position, (point, qualities) in enumerate(exits.items()):
-            one, style = qualities[k], look(position)
+            one, style = qualities[k], series_style(position)
             label = point if k == 0 else None
             axes.plot(one.confidence_B, one.accuracy_B, color=style.colour, linestyle=style.line, label=label)
-            area_B = 4 + LARGEST_MARK * one.share_B
+            area_B = 4 + MAX_MARKER_AREA * one.share_B
             axes.scatter(one.confidence_B, one.accuracy_B, s=area_B, color=style.colour, marker=style.marker, zorder=3)
         errors = " / ".join(f"{100 * qualities[k].error:.1f}" for qualities in exits.values())
         axes.set_title(f"exit {k + 1}: error {errors} %", loc="left")
@@ -231,18 +234,14 @@ def draw_reliability(exits: Mapping[str, Sequence[Reliability]]) -> "Figure":
         axes.set_ylim(-0.04, 1.04)
         axes.set_aspect("equal")
     figure.supxlabel("mean confidence", fontsize=9)
-    figure.supylabel("share of right answers", fontsize=9)
+    figure.supylabel("accuracy", fontsize=9)
     if len(exits) > 1:
         figure.legend(loc="outside upper center", ncols=2)
     return figure
 
 
-TRUE_CLASS_BINS = 10
-LOW, HIGH = 0.1, 0.9
-_LOOKS = {"head": (BLUE, ""), "tail": ("#e69f00", "////")}
-
-
 def confidence_in_true_class(record: RunRecord) -> FigureOrReason:
+    """Share of head and tail examples by the confidence in their true class, as in the paper's motivation."""
     name = "confidence-in-true-class"
     if record.table is None:
         return NoFigure(name, record.no_table)
@@ -250,24 +249,25 @@ def confidence_in_true_class(record: RunRecord) -> FigureOrReason:
     confidence_N = true_class_confidence(record.table, scale=scale)
     is_head_N = head_classes(record.info.class_counts_C)[record.table.labels_N]
     halves = {"head": confidence_N[is_head_N], "tail": confidence_N[~is_head_N]}
-    scaled = "" if scale == 1 else f" Cosines times {scale:g}, as in the loss."
+    scaled = "" if scale == 1 else f" Logits: cosines times {scale:g}, as in the loss."
     return RunFigure(
         name,
         "Confidence in the true class",
-        f"Probability of the true class at the last exit. {_share(halves['head'] <= LOW)} % of the head's examples get "
-        f"at most {LOW:g}, {_share(halves['tail'] >= HIGH)} % of the tail's at least {HIGH:g}. {HALVES}{scaled} "
+        f"Probability of the true class at the last exit: at most {LOW:g} for {_share(halves['head'] <= LOW)} % of the "
+        f"head examples, at least {HIGH:g} for {_share(halves['tail'] >= HIGH)} % of the tail examples. "
+        f"{HALVES}{scaled} "
         f"{record.measured_on} ({', '.join(f'{half} {len(values):,}' for half, values in halves.items())}).",
         lambda: draw_confidence_in_true_class({half: share_by_bin(values) for half, values in halves.items()}),
     )
 
 
 def loss_scale(recipe: Recipe) -> float:
-    """What the loss multiplies logits by: cosines mean little by themselves."""
+    """Return the factor of the logits in the loss: the scale of LDAM's cosines, 1 for other losses."""
     return recipe.criterion.ldam_scale if recipe.criterion.loss == "ldam" else 1.0
 
 
 def true_class_confidence(table: ExitTable, *, scale: float) -> NDArray[np.float64]:
-    """softmax(scale * logits)[label] at the last exit, shape (N,)."""
+    """Return softmax(scale * logits)[label] at the last exit, shape (N,)."""
     confidence_N = np.empty(table.examples, dtype=np.float64)
     chunk = max(1, CHUNK_BYTES // (8 * table.classes))
     for start in range(0, table.examples, chunk):
@@ -278,9 +278,9 @@ def true_class_confidence(table: ExitTable, *, scale: float) -> NDArray[np.float
 
 
 def share_by_bin(confidence_N: NDArray[np.float64]) -> tuple[float, ...] | None:
-    """Share of the examples in each tenth of confidence; None of no examples.
+    """Return the share of the examples in each tenth of confidence; None if there are no examples.
 
-    Bins are closed above, so that the first is "at most 0.1"; 0.9 itself belongs to the last, "at least 0.9".
+    Bins are closed on the right, so that the first is "at most 0.1"; 0.9 belongs to the last, "at least 0.9".
     """
     if len(confidence_N) == 0:
         return None
@@ -289,16 +289,16 @@ def share_by_bin(confidence_N: NDArray[np.float64]) -> tuple[float, ...] | None:
     return tuple((np.bincount(bin_N, minlength=TRUE_CLASS_BINS) / len(confidence_N)).tolist())
 
 
-@in_house_style
+@styled
 def draw_confidence_in_true_class(shares: Mapping[str, Sequence[float] | None]) -> "Figure":
-    """Two bars a bin, head and tail side by side; given as fractions of 1."""
+    """Draw two bars per bin, head and tail; shares are fractions of 1."""
     figure = new_figure(2.9)
     axes = figure.add_subplot()
     width = 0.42 / TRUE_CLASS_BINS
     for position, (half, share_B) in enumerate(shares.items()):
         if share_B is None:
             continue
-        colour, hatch = _LOOKS[half]
+        colour, hatch = _HALF_STYLES[half]
         left = np.arange(TRUE_CLASS_BINS) / TRUE_CLASS_BINS + (position + 0.5) * width + 0.08 / TRUE_CLASS_BINS
         heights = [100 * share for share in share_B]
         axes.bar(left, heights, width=width, color=colour, edgecolor=PAPER, hatch=hatch, label=half)
@@ -306,10 +306,10 @@ def draw_confidence_in_true_class(shares: Mapping[str, Sequence[float] | None]) 
     axes.set_xlim(0, 1)
     axes.grid(visible=False, axis="x")
     axes.set_xlabel("confidence in the true class")
-    axes.set_ylabel("examples of the half (%)")
+    axes.set_ylabel("examples of each half (%)")
     figure.legend(loc="outside upper center", ncols=2)
     return figure
 
 
 def _share(chosen_N: NDArray[np.bool_]) -> str:
-    return say.percent(float(chosen_N.mean()) if len(chosen_N) else None)
+    return fmt.percent(float(chosen_N.mean()) if len(chosen_N) else None)

@@ -21,49 +21,60 @@ from elfnet.data.preparation_from_recipe import images_as_evaluated
 from elfnet.data.source import LabelledImages
 from elfnet.errors import RequestError, WorkError
 from elfnet.recipe.schema import DataRecipe
-from elfnet.report.figures.base import FigureOrReason, NoFigure, RunFigure, in_house_style, literal, new_figure
+from elfnet.report.figures.base import FigureOrReason, NoFigure, RunFigure, label_text, new_figure, styled
 from elfnet.report.record import RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+MAX_ROWS = 10
+MAX_IMAGES_PER_ROW = 12
+MAX_SIDE = 48
+"""In pixels; larger images are scaled down to keep the page small."""
+NO_IMAGE = -1
+_GAP, _EXIT_GAP = 2, 8
+_EMPTY = (128, 128, 128, 70)
+_WRONG = "#d55e00"
 _DOWNLOADED = {release.name: release for release in (CIFAR10, CIFAR100)}
 
-PixelsOf = Callable[[NDArray[np.int64]], NDArray[np.uint8]]
-"""From positions in the exit table, shape (M,), to images as the network sees them, shape (M, H, W, C)."""
+ImageSource = Callable[[NDArray[np.int64]], NDArray[np.uint8]]
+"""Function from positions in the exit table, shape (M,), to images as the network sees them, shape (M, H, W, C)."""
 
 
-def images_of(record: RunRecord) -> PixelsOf | str:
-    """What gives the images of the record's exit table, or one line that says why there are none."""
+def image_source(record: RunRecord) -> ImageSource | str:
+    """Return a function that reads the images of the exit table, or one line that says why there are none.
+
+    Nothing is downloaded to draw a figure.
+    """
     if record.table is None:
         return record.no_table
     data = record.recipe.data
-    if not is_here(data):
-        return f"the images of {data.source} are not known to be on this machine; name their place in ELFNET_DATA"
+    if not is_local(data):
+        return f"the images of {data.source} were not found on this machine; set ELFNET_DATA to their directory"
     try:
         splits = load_splits(data)
     except (RequestError, WorkError) as error:
         return f"the images cannot be read ({error})"
     if splits.fingerprint != record.info.fingerprint:
-        return f"the images on this machine are not those that {record.name} was trained and measured on"
+        return f"the images on this machine differ from those that {record.name} was trained and measured on"
     by_name = {"train": splits.train, "calibration": splits.calibration, "test": splits.test}
     examples: Examples = by_name[record.table.split]
-    # An equal fingerprint is of equal splits; this is about a table that was swapped.
+    # Equal fingerprints mean equal splits; this finds a table of another run.
     if not np.array_equal(examples.labels_N, record.table.labels_N):
-        return f"the exit table of {record.name} is not of the {record.table.split} images"
+        return f"the exit table of {record.name} does not belong to the {record.table.split} images"
     if isinstance(examples, LabelledImages):
         return partial(np.take, examples.images_NHWC, axis=0)
     if isinstance(examples, EncodedImages):
         return partial(_decoded, data, examples)
-    return f"{data.source} has rows of numbers, not images"
+    return f"{data.source} has feature vectors, not images"
 
 
 def _decoded(data: DataRecipe, images: EncodedImages, index_M: NDArray[np.int64]) -> NDArray[np.uint8]:
     return images_as_evaluated(data, images.take(index_M))
 
 
-def is_here(data: DataRecipe) -> bool:
-    """Whether reading this source would not begin with a download."""
+def is_local(data: DataRecipe) -> bool:
+    """Return whether this source can be read without a download."""
     if data.source == "hub":
         return False
     release = _DOWNLOADED.get(data.source)
@@ -76,56 +87,46 @@ def is_here(data: DataRecipe) -> bool:
     )
 
 
-MOST_ROWS = 10
-MOST_IMAGES_A_ROW = 12
-LARGEST_SIDE = 48
-"""In pixels: larger images are shown smaller, so that a page of many stays small."""
-NOBODY = -1
-_GAP, _EXIT_GAP = 2, 8
-_EMPTY = (128, 128, 128, 70)
-_WRONG = "#d55e00"
-
-
 @dataclass(frozen=True, eq=False)
 class Gallery:
-    """What is shown.
+    """The content of the figure.
 
     Attributes:
-        names: of the classes, one a row.
-        images_REK: thumbnails, shape (R, E, K, H, W, 4) with transparency.
-        wrong_REK: where the answer was wrong.
-        leaving_E: how many examples of the split left at each exit.
+        names: class names, one per row.
+        images_REK: thumbnails with transparency, shape (R, E, K, H, W, 4).
+        wrong_REK: whether the prediction is wrong.
+        taken_E: number of examples of the split that take each exit.
     """
 
     names: tuple[str, ...]
     images_REK: NDArray[np.uint8]
     wrong_REK: NDArray[np.bool_]
-    leaving_E: tuple[int, ...]
+    taken_E: tuple[int, ...]
 
 
 def images_by_exit(record: RunRecord, *, seed: int = 0) -> FigureOrReason:
-    """Drawn at random among those who leave at an exit; the same seed draws the same images."""
+    """Random test images by class and exit; the same seed gives the same images."""
     name = "images-by-exit"
     if record.plain:
-        return NoFigure(name, f"{record.name} is a plain network: all images leave at its one exit")
-    pixels_of = images_of(record)
-    if isinstance(pixels_of, str):
-        return NoFigure(name, pixels_of)
-    assert record.table is not None, "there are no images without a table"
-    point = telling_point(record)
+        return NoFigure(name, f"{record.name} is a plain network: it has one exit only")
+    read_images = image_source(record)
+    if isinstance(read_images, str):
+        return NoFigure(name, read_images)
+    assert record.table is not None, "images need the exit table"
+    point = gallery_point(record)
     replayed = record.replayed(point)
     class_R = shown_classes(record.info.class_counts_C)
-    index_REK = pick(replayed.exit_N, record.table.labels_N, class_R, exits=record.exits, seed=seed)
+    index_REK = sample_images(replayed.exit_N, record.table.labels_N, class_R, exits=record.exits, seed=seed)
     try:
-        images_REK = thumbnails(pixels_of, index_REK)
+        images_REK = thumbnails(read_images, index_REK)
     except WorkError as error:
         return NoFigure(name, f"an image cannot be read ({error})")
     wrong_N = replayed.prediction_N != record.table.labels_N
     gallery = Gallery(
         names=tuple(record.info.class_names[c] for c in class_R),
         images_REK=images_REK,
-        wrong_REK=np.where(index_REK == NOBODY, False, wrong_N[index_REK]),
-        leaving_E=tuple(np.bincount(replayed.exit_N, minlength=record.exits).tolist()),
+        wrong_REK=np.where(index_REK == NO_IMAGE, False, wrong_N[index_REK]),
+        taken_E=tuple(np.bincount(replayed.exit_N, minlength=record.exits).tolist()),
     )
     which = (
         ""
@@ -135,33 +136,33 @@ def images_by_exit(record: RunRecord, *, seed: int = 0) -> FigureOrReason:
     return RunFigure(
         name,
         "Easy and hard images",
-        f"Images by the exit they take at the {record.point_label(point)} point, random (seed {seed}). Framed: "
-        f"answered wrongly; grey: no more images leave there. Classes by frequency, the most frequent on top.{which} "
+        f"Random images (seed {seed}) by the exit they take at the {record.point_label(point)} point. Frame: wrong "
+        f"prediction; grey: no more images at this exit. Classes by frequency, the most frequent on top.{which} "
         f"{record.measured_on}.",
         lambda: draw_images_by_exit(gallery),
     )
 
 
-def telling_point(record: RunRecord) -> str:
-    """The economic point; where nobody leaves early at it, the one that spreads the examples most evenly."""
+def gallery_point(record: RunRecord) -> str:
+    """Return the economic point; if it has no early exits, the point with the most even exit shares."""
     if record.at("economic").exit_share[-1] < 1:
         return "economic"
     return max(record.family.names(), key=lambda name: min(record.at(name).exit_share))
 
 
 def shown_classes(class_counts_C: NDArray[np.int64]) -> list[int]:
-    """All classes, or so many at equal steps of rank, by falling frequency."""
+    """Return at most `MAX_ROWS` classes at equal steps of rank, most frequent first."""
     order_C = np.argsort(-class_counts_C, kind="stable")
-    steps = np.linspace(0, len(order_C) - 1, min(MOST_ROWS, len(order_C))).round().astype(np.int64)
+    steps = np.linspace(0, len(order_C) - 1, min(MAX_ROWS, len(order_C))).round().astype(np.int64)
     return [int(c) for c in order_C[steps]]
 
 
-def pick(
+def sample_images(
     exit_N: NDArray[np.int64], labels_N: NDArray[np.int64], classes: Sequence[int], *, exits: int, seed: int
 ) -> NDArray[np.int64]:
-    """Positions of the images to show, shape (R, E, K), without repetition; `NOBODY` where there are no more."""
+    """Return random positions of images by class and exit, shape (R, E, K), padded with `NO_IMAGE`."""
     rng = np.random.default_rng(seed)
-    index_REK = np.full((len(classes), exits, max(1, MOST_IMAGES_A_ROW // exits)), NOBODY, dtype=np.int64)
+    index_REK = np.full((len(classes), exits, max(1, MAX_IMAGES_PER_ROW // exits)), NO_IMAGE, dtype=np.int64)
     for row, label in enumerate(classes):
         for k in range(exits):
             there = rng.permutation(np.flatnonzero((labels_N == label) & (exit_N == k)))[: index_REK.shape[2]]
@@ -169,14 +170,14 @@ def pick(
     return index_REK
 
 
-def thumbnails(pixels_of: PixelsOf, index_REK: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """The images at these positions with transparency, shape (R, E, K, H, W, 4); grey where there is none."""
+def thumbnails(read_images: ImageSource, index_REK: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Return the images at these positions, shape (R, E, K, H, W, 4), grey for `NO_IMAGE`."""
     from PIL import Image
 
-    shown_REK = index_REK != NOBODY
-    pixels_MHWC = pixels_of(index_REK[shown_REK])
+    shown_REK = index_REK != NO_IMAGE
+    pixels_MHWC = read_images(index_REK[shown_REK])
     height, width = pixels_MHWC.shape[1:3]
-    shrink = min(1.0, LARGEST_SIDE / max(height, width))
+    shrink = min(1.0, MAX_SIDE / max(height, width))
     size = (max(1, round(width * shrink)), max(1, round(height * shrink)))
     answer = np.empty((*index_REK.shape, size[1], size[0], 4), dtype=np.uint8)
     answer[:] = _EMPTY
@@ -188,9 +189,9 @@ def thumbnails(pixels_of: PixelsOf, index_REK: NDArray[np.int64]) -> NDArray[np.
     return answer
 
 
-@in_house_style
+@styled
 def draw_images_by_exit(gallery: Gallery) -> "Figure":
-    """One raster for all images, so that it is one small picture; frames and names are drawn over it."""
+    """Draw all images as one raster, which keeps the page small, with frames and names on top."""
     from matplotlib.patches import Rectangle
 
     rows, exits, number, height, width, _ = gallery.images_REK.shape
@@ -209,14 +210,14 @@ def draw_images_by_exit(gallery: Gallery) -> "Figure":
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
-    axes.set_yticks([row * down + height / 2 for row in range(rows)], [literal(name, 14) for name in gallery.names])
+    axes.set_yticks([row * down + height / 2 for row in range(rows)], [label_text(name, 14) for name in gallery.names])
     axes.xaxis.tick_top()
     hardness = {0: "easy", exits - 1: "hard"}
     axes.set_xticks(
         [k * exit_width + number * across / 2 for k in range(exits)],
         [
-            f"exit {k + 1}" + (f" ({hardness[k]})" if k in hardness else "") + f"\n{leaving:,} leave"
-            for k, leaving in enumerate(gallery.leaving_E)
+            f"exit {k + 1}" + (f" ({hardness[k]})" if k in hardness else "") + f"\n{taken:,} images"
+            for k, taken in enumerate(gallery.taken_E)
         ],
     )
     return figure

@@ -4,7 +4,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,19 +16,19 @@ from elfnet.evaluate.curve import CurvePoint
 from elfnet.exits.policy import NEVER
 from elfnet.report.figures.base import (
     BLUE,
-    GROUP_LOOKS,
+    GROUP_STYLES,
     INK,
     MUTED,
     PAPER,
     POINT_MARKERS,
     FigureOrReason,
-    Look,
     NoFigure,
     RunFigure,
-    in_house_style,
-    literal,
-    look,
+    SeriesStyle,
+    label_text,
     new_figure,
+    series_style,
+    styled,
 )
 from elfnet.report.record import RunRecord
 
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CurveLine:
-    """One line; of a single point, which is a plain network, only the marker is drawn.
+    """One line of the figure; a line of one point, which is a plain network, is drawn as a marker.
 
     Attributes:
-        label: as the legend names it.
-        cost_P: mean multiply-adds relative to the plain backbone.
+        label: text in the legend.
+        cost_P: mean cost relative to the plain backbone.
         accuracy_P: fractions of 1.
-        marks: operating points by name, as (cost, accuracy).
-        family: the operating points of a budget, as (cost, accuracy).
+        marks: chosen operating points by name, as (cost, accuracy).
+        family: operating points that are best for a budget, as (cost, accuracy).
     """
 
     label: str
-    look: Look
+    style: SeriesStyle
     cost_P: Sequence[float]
     accuracy_P: Sequence[float]
     marks: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -57,136 +57,92 @@ class CurveLine:
 
 
 def accuracy_against_cost(record: RunRecord) -> FigureOrReason:
-    """One run, a line a frequency group."""
+    """Accuracy against cost of one run, one line per frequency group."""
     name = "accuracy-against-cost"
     if record.plain:
         return NoFigure(name, f"{record.name} is a plain network: one point, not a curve")
     sizes = record.at("full").n_by_group
     groups = [group for group in ("all", *GROUP_NAMES) if group == "all" or sizes[group]]
-    lines = [_line(record, group, group, GROUP_LOOKS[group], with_family=False) for group in groups]
+    lines = [_curve_line(record, group, group, GROUP_STYLES[group], with_family=False) for group in groups]
     in_groups = ", ".join(f"{group} {sizes[group]:,}" for group in groups[1:])
     return RunFigure(
         name,
-        "One network, many costs",
-        f"One threshold for all exits, from 0 (everybody leaves at exit 1) towards 1. Full depth runs no early head. "
+        "Accuracy against cost by frequency group",
+        f"One threshold for all exits, from 0 (all examples take exit 1) up to 1. Full depth runs no early heads. "
         f"{record.measured_on} ({in_groups}).",
         lambda: draw_accuracy_cost_curve(lines, unit=record.short_cost_unit),
     )
 
 
 def accuracy_against_cost_of_runs(records: Sequence[RunRecord], group: str = "all") -> RunFigure:
-    """Several runs, a line each; a network without exits is one point."""
-    lines = [_line(record, group, record.name, look(position)) for position, record in enumerate(records)]
+    """Accuracy against cost of several runs, one line per run; a network without early exits is one point."""
+    lines = [_curve_line(record, group, record.name, series_style(position)) for position, record in enumerate(records)]
     sizes = [record.at("full").n if group == "all" else record.at("full").n_by_group[group] for record in records]
     n = f"{sizes[0]:,}" if len(set(sizes)) == 1 else ", ".join(f"{size:,}" for size in sizes)
-    family = " Dots: what the family gives for a budget, chosen on the calibration split." if _any_family(lines) else ""
+    has_family = any(line.family for line in lines)
+    family = " Dots: best points of the family for a budget, chosen on the calibration split." if has_family else ""
     return RunFigure(
         "accuracy-against-cost-of-runs" + ("" if group == "all" else f"-{group}"),
         "All classes" if group == "all" else f"Rare classes ({group})",
-        f"A line a run: one threshold for all exits, from 0 towards 1; a network without exits is one point.{family} "
-        f"{records[0].results.split.capitalize()} split, n = {n}.",
+        f"One line per run: one threshold for all exits, from 0 up to 1; a network without early exits is one point."
+        f"{family} {records[0].results.split.capitalize()} split, n = {n}.",
         lambda: draw_accuracy_cost_curve(lines, unit=records[0].short_cost_unit),
     )
 
 
 def rarest_common_group(records: Sequence[RunRecord]) -> str | None:
-    """The rarest group that every run has test examples of; None where there are no two."""
+    """Return the rarest group with test examples in every run; None if there is only one such group."""
     common = [group for group in GROUP_NAMES if all(record.at("full").n_by_group[group] for record in records)]
     return common[-1] if len(common) > 1 else None
 
 
-def accuracy_of(source: Metrics | CurvePoint, group: str) -> float | None:
+def _accuracy(source: Metrics | CurvePoint, group: str) -> float | None:
     return source.accuracy if group == "all" else source.accuracy_by_group[group]
 
 
-def for_any_budget(family: Family) -> list[str]:
-    """The points that `Family.for_budget` gives for some budget, by rising cost on the calibration split."""
+def budget_points(family: Family) -> list[str]:
+    """Return the points that `Family.for_budget` chooses for some budget, by increasing cost."""
     budgets = sorted(point.expected.mean_cost for point in family.points)
     return list(dict.fromkeys(family.for_budget(budget).name for budget in budgets))
 
 
-def _line(record: RunRecord, group: str, label: str, style: Look, *, with_family: bool = True) -> CurveLine:
+def _curve_line(
+    record: RunRecord, group: str, label: str, style: SeriesStyle, *, with_family: bool = True
+) -> CurveLine:
     known = [
         (point.mean_cost, accuracy)
         for point in record.results.curve
-        # Full depth has a mark of its own: without early heads it is cheaper than the points before it.
-        if (record.plain or point.threshold < NEVER) and (accuracy := accuracy_of(point, group)) is not None
+        # Full depth has its own mark: without early heads it is cheaper than the points before it.
+        if (record.plain or point.threshold < NEVER) and (accuracy := _accuracy(point, group)) is not None
     ]
     names = [] if record.plain else list(POINT_MARKERS)
-    marks = {name: _place(record, name, group) for name in names}
-    chosen = for_any_budget(record.family) if with_family and not record.plain else []
-    family = [_place(record, name, group) for name in chosen]
+    marks = {name: _cost_and_accuracy(record, name, group) for name in names}
+    chosen = budget_points(record.family) if with_family and not record.plain else []
+    family = [_cost_and_accuracy(record, name, group) for name in chosen]
     return CurveLine(
         label=label,
-        look=style,
+        style=style,
         cost_P=[cost for cost, _ in known],
         accuracy_P=[accuracy for _, accuracy in known],
-        marks={name: place for name, place in marks.items() if place is not None},
-        family=[place for place in family if place is not None],
+        marks={name: mark for name, mark in marks.items() if mark is not None},
+        family=[mark for mark in family if mark is not None],
     )
 
 
-def _place(record: RunRecord, point: str, group: str) -> tuple[float, float] | None:
+def _cost_and_accuracy(record: RunRecord, point: str, group: str) -> tuple[float, float] | None:
     metrics = record.at(point)
-    accuracy = accuracy_of(metrics, group)
+    accuracy = _accuracy(metrics, group)
     return None if accuracy is None else (metrics.mean_cost, accuracy)
 
 
-def _any_family(lines: Sequence[CurveLine]) -> bool:
-    return any(line.family for line in lines)
-
-
-@in_house_style
+@styled
 def draw_accuracy_cost_curve(lines: Sequence[CurveLine], *, unit: str = MULTIPLY_ADDS) -> "Figure":
-    """Lines from left (everybody leaves at exit 1) to right, with the plain cost of 1 marked."""
+    """Draw lines from low to high cost, with the plain backbone's cost of 1 marked."""
     from matplotlib.lines import Line2D
 
     figure = new_figure(3.9)
     axes = figure.add_subplot()
-    handles = []
-    for line in lines:
-        single = len(line.cost_P) == 1
-        (handle,) = axes.plot(
-            line.cost_P,
-            [100 * accuracy for accuracy in line.accuracy_P],
-            color=line.look.colour,
-            linestyle="none" if single else line.look.line,
-            # Hollow and on top: it hides none of the operating points that it may lie close to.
-            marker=line.look.marker if single else "none",
-            markersize=9,
-            markerfacecolor="none",
-            markeredgewidth=1.6,
-            label=literal(line.label),
-            zorder=11 if single else 2,
-        )
-        handles.append(handle)
-        if line.family:
-            costs, accuracies = zip(*line.family, strict=True)
-            axes.plot(
-                costs,
-                [100 * accuracy for accuracy in accuracies],
-                linestyle="none",
-                marker=".",
-                markersize=5,
-                color=line.look.colour,
-                markeredgecolor=PAPER,
-                markeredgewidth=0.4,
-                zorder=3,
-            )
-        for name, (cost, accuracy) in line.marks.items():
-            marker, size = POINT_MARKERS[name]
-            axes.plot(
-                [cost],
-                [100 * accuracy],
-                linestyle="none",
-                marker=marker,
-                markersize=size,
-                color=line.look.colour,
-                markeredgecolor=PAPER,
-                markeredgewidth=0.8,
-                # The smaller ones on top, so that two names of one point both show.
-                zorder=10 - size / 10,
-            )
+    handles = [_draw_line(axes, line) for line in lines]
     marked = [name for name in POINT_MARKERS if any(name in line.marks for line in lines)]
     handles += [
         Line2D([], [], linestyle="none", color=INK, marker=POINT_MARKERS[name][0], markersize=5.5, label=name)
@@ -207,14 +163,61 @@ def draw_accuracy_cost_curve(lines: Sequence[CurveLine], *, unit: str = MULTIPLY
     )
     axes.set_xlabel(f"mean cost ({unit})")
     axes.set_ylabel("accuracy (%)")
-    # As many columns as fit the figure's width.
+    # As many columns as fit into the width of the figure.
     longest = max(len(line.label) for line in lines)
     columns = min(4 if longest <= 8 else 3 if longest <= 16 else 2, len(handles))
     figure.legend(handles=handles, loc="outside upper center", ncols=columns)
     return figure
 
 
+def _draw_line(axes: Any, line: CurveLine) -> Any:
+    """Draw one line with its marks; return the handle for the legend."""
+    single = len(line.cost_P) == 1
+    (handle,) = axes.plot(
+        line.cost_P,
+        [100 * accuracy for accuracy in line.accuracy_P],
+        color=line.style.colour,
+        linestyle="none" if single else line.style.line,
+        # Hollow and on top, so that it does not hide operating points close to it.
+        marker=line.style.marker if single else "none",
+        markersize=9,
+        markerfacecolor="none",
+        markeredgewidth=1.6,
+        label=label_text(line.label),
+        zorder=11 if single else 2,
+    )
+    if line.family:
+        costs, accuracies = zip(*line.family, strict=True)
+        axes.plot(
+            costs,
+            [100 * accuracy for accuracy in accuracies],
+            linestyle="none",
+            marker=".",
+            markersize=5,
+            color=line.style.colour,
+            markeredgecolor=PAPER,
+            markeredgewidth=0.4,
+            zorder=3,
+        )
+    for name, (cost, accuracy) in line.marks.items():
+        marker, size = POINT_MARKERS[name]
+        axes.plot(
+            [cost],
+            [100 * accuracy],
+            linestyle="none",
+            marker=marker,
+            markersize=size,
+            color=line.style.colour,
+            markeredgecolor=PAPER,
+            markeredgewidth=0.8,
+            # Smaller marks on top, so that two names of one point are both visible.
+            zorder=10 - size / 10,
+        )
+    return handle
+
+
 def cost_histogram(record: RunRecord) -> FigureOrReason:
+    """Share of the examples by their cost, at the chosen operating points."""
     name = "cost-histogram"
     if record.plain:
         return NoFigure(name, f"{record.name} is a plain network: every example costs the same")
@@ -223,22 +226,22 @@ def cost_histogram(record: RunRecord) -> FigureOrReason:
     costs = {point: share_by_cost(record.replayed(point).cost_N) for point in POINT_MARKERS}
     return RunFigure(
         name,
-        "What single examples cost",
-        f"Share of the examples by cost; every exit has its price. Solid line: the mean; dashed: the plain backbone. "
+        "Cost per example",
+        f"Share of the examples by cost; each exit has one cost. Solid line: mean; dashed line: plain backbone. "
         f"{record.measured_on}.",
         lambda: draw_cost_histogram(costs, unit=record.short_cost_unit),
     )
 
 
 def share_by_cost(cost_N: NDArray[np.float64]) -> dict[float, float]:
-    """Share of the examples by what they cost, cheapest first."""
+    """Return the share of the examples with each cost, by increasing cost."""
     cost_V, count_V = np.unique(cost_N, return_counts=True)
     return {float(cost): float(count / len(cost_N)) for cost, count in zip(cost_V, count_V, strict=True)}
 
 
-@in_house_style
+@styled
 def draw_cost_histogram(costs: Mapping[str, Mapping[float, float]], *, unit: str = MULTIPLY_ADDS) -> "Figure":
-    """A panel a point, a bar a price; shares as fractions of 1."""
+    """Draw one panel per operating point with one bar per cost; shares are fractions of 1."""
     figure = new_figure(0.6 + 1.05 * len(costs))
     panels = figure.subplots(len(costs), 1, sharex=True, sharey=True, squeeze=False).ravel()
     highest = max((cost for shares in costs.values() for cost in shares), default=1.0)

@@ -59,7 +59,8 @@ def _table(records: Sequence[RunRecord]) -> Table:
         Heading("training"),
     ]
     caption = (
-        f"Accuracies in %, on each run's test split. {records[0].cost_note} A dash: no examples, or no early exit."
+        f"Accuracy in % on the test split of each run. {records[0].cost_note} A dash means no examples, or no early "
+        f"exits."
     )
     rows = [_row(number, record) for number, record in enumerate(records, start=1)]
     return Table(headings=headings, rows=rows, caption=caption)
@@ -107,9 +108,9 @@ def _differences(records: Sequence[RunRecord]) -> tuple[Table | None, tuple[str,
     if not rows:
         return None, tuple(not_compared)
     caption = (
-        f"Against {first.name}, at full depth, on the same n = {first.results.n:,} {first.results.split} examples: "
-        f"paired bootstrap, {resamples:,} resamples. Bold: the interval leaves out 0. It speaks of these test images, "
-        f"not of other training seeds."
+        f"Against {first.name} at full depth, on the same n = {first.results.n:,} {first.results.split} examples: "
+        f"paired bootstrap with {resamples:,} resamples. Bold: the interval excludes 0. It covers the choice of test "
+        f"images, not the training seed."
     )
     return Table(headings=headings, rows=rows, caption=caption), tuple(not_compared)
 

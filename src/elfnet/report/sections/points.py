@@ -50,7 +50,7 @@ def operating_points(record: RunRecord) -> OperatingPoints:
     family = record.family
     caption = (
         f"{record.measured_on}. {record.cost_note} Thresholds chosen on the {family.split} split, n = {family.n:,}. "
-        f"A dash: no examples."
+        f"A dash means no examples."
     )
     if record.plain:
         return OperatingPoints(_points_table(record, ["full"], caption))
@@ -94,7 +94,7 @@ def _points_table(record: RunRecord, names: Sequence[str], caption: str, *, fold
         *(Heading(name, "accuracy, %") for name in ("all", *GROUP_NAMES, "balanced")),
         Heading("mean", "cost"),
         Heading("worst", "cost"),
-        *(Heading(f"{k + 1}", "share leaving at exit, %") for k in range(record.exits)),
+        *(Heading(f"{k + 1}", "share of examples at exit, %") for k in range(record.exits)),
     ]
     some_chosen = len(names) > len(CHOSEN_POINTS)
     return Table(
@@ -128,7 +128,7 @@ def exit_table(record: RunRecord) -> Table:
         Heading("mean confidence, %"),
         Heading("calibration error, %"),
     ]
-    rows = [
+    rows: list[list[Cell | str]] = [
         [
             f"exit {quality.exit}",
             cost_cell(quality.cost),
@@ -140,8 +140,8 @@ def exit_table(record: RunRecord) -> Table:
         for quality in record.results.exits
     ]
     caption = (
-        f"Each exit taken by everybody. {record.measured_on}. Calibration error: mean gap between confidence and "
-        f"accuracy over 15 equal bins of confidence."
+        f"Each exit evaluated on all examples. {record.measured_on}. Calibration error: mean gap between confidence "
+        f"and accuracy over 15 equal bins of confidence."
     )
     return Table(headings=headings, rows=rows, caption=caption)
 
@@ -190,7 +190,7 @@ def class_table(record: RunRecord) -> Table:
         for c in order
     ]
     omission = (
-        f" {left_out:,} classes between the most frequent and the rarest are left out; metrics.json has all."
+        f" {left_out:,} classes between the most frequent and the rarest are left out; metrics.json lists all."
         if left_out
         else ""
     )
@@ -203,7 +203,7 @@ def class_table(record: RunRecord) -> Table:
             *(Heading(point, "accuracy, %") for point in points),
         ],
         rows=rows,
-        caption=f"Accuracy by class, most frequent first. {record.measured_on}. A dash: no examples.{omission}",
+        caption=f"Accuracy by class, most frequent first. {record.measured_on}. A dash means no examples.{omission}",
         sortable=True,
         folded=f"Table of {which}" if number > MAX_CLASS_ROWS_UNFOLDED else "",
     )

@@ -26,9 +26,9 @@ from elfnet.report.summary import summary
 from elfnet.report.svg import figure_grid
 
 _MEANINGS = {
-    "full": "nobody leaves early",
+    "full": "no early exits",
     "accurate": "most accurate on the calibration split",
-    "economic": "cheapest within the tolerance there",
+    "economic": "cheapest within the tolerance of accuracy",
 }
 
 
@@ -128,7 +128,9 @@ def _settings(record: RunRecord) -> Table:
     if weights == "none":
         weighting = "none"
     elif switch is None:
-        weighting = f"{weights}, from the start" if record.epochs[0].weights != "none" else f"{weights}, not reached"
+        weighting = (
+            f"{weights}, from the first epoch on" if record.epochs[0].weights != "none" else f"{weights}, not reached"
+        )
     else:
         weighting = f"{weights}, from epoch {switch}"
     rows = [
@@ -142,14 +144,14 @@ def _settings(record: RunRecord) -> Table:
         ("wall time", fmt.duration(sum(epoch.seconds for epoch in record.epochs))),
     ]
     if not record.plain:
-        leaving = (
-            f"leave at confidence > {recipe.exits.train_threshold} ({recipe.exits.left})"
+        rule = (
+            f"exit at confidence > {recipe.exits.train_threshold} ({recipe.exits.left})"
             if recipe.exits.rule == "elf"
-            else "everyone visits every exit"
+            else "all examples visit all exits"
         )
-        rows.insert(1, ("exit rule in training", leaving))
+        rows.insert(1, ("exit rule in training", rule))
     headings = [Heading("setting", numeric=False), Heading("value", numeric=False)]
-    return Table(headings=headings, rows=rows, caption="The run in short.")
+    return Table(headings=headings, rows=rows, caption="Main settings.")
 
 
 def _provenance(record: RunRecord) -> Table:
@@ -170,7 +172,10 @@ def _provenance(record: RunRecord) -> Table:
         ("thresholds chosen on", f"{family.split} split, n = {family.n:,}"),
         ("results measured on", f"{results.split} split, n = {results.n:,}"),
         ("confidence scale of the paper's rule", scales),
-        ("unit of cost", f"{results.cost_unit}; 1 = {results.plain_multiply_adds:,} an image"),
+        (
+            "unit of cost",
+            f"{results.cost_unit}; the plain backbone has {results.plain_multiply_adds:,} multiply-adds per image",
+        ),
     ]
     return Table(headings=[Heading("what", numeric=False), Heading("value", numeric=False)], rows=rows)
 

@@ -57,10 +57,10 @@ class BudgetRule:
 
 def budget_rules(record: RunRecord) -> tuple[BudgetRule, ...]:
     """Return the rule with one threshold for all exits, and the rule of `Family.for_budget`."""
-    uniform = BudgetRule("the highest threshold, the same at all exits", _curve_points(record))
+    uniform = BudgetRule("highest threshold, the same at all exits", _curve_points(record))
     if record.plain:
         return (uniform,)
-    family = BudgetRule(f"the family's most accurate point on the {record.family.split} split", _family_points(record))
+    family = BudgetRule(f"most accurate point of the family on the {record.family.split} split", _family_points(record))
     return uniform, family
 
 
@@ -174,7 +174,7 @@ def budget_slider(records: Sequence[RunRecord], key: str) -> Slider | None:
         rules=tuple(rule.title for rule in _longest(rules)),
         points=[[points_json(rule) for rule in of_run] for of_run in rules],
         panels=tuple(_panel(record, record.name if several else "") for record in records),
-        note=f"{records[0].cost_note} {measured_on}. A dash: no examples, or nothing within the budget.",
+        note=f"{records[0].cost_note} {measured_on}. A dash means no examples, or no point within the budget.",
         tables=_tables(records, rules, lowest, highest),
     )
 
@@ -206,7 +206,7 @@ def _tables(
         Heading("point", numeric=False),
         *(Heading(name, "accuracy, %") for name in ("all", *GROUP_NAMES)),
         Heading("mean cost"),
-        Heading("leaving at exits 1, 2, ..., %", numeric=False),
+        Heading("share of examples at exits 1, 2, ..., %", numeric=False),
     ]
     return tuple(
         Table(
@@ -220,7 +220,7 @@ def _tables(
                 for budget in budgets
                 for record, of_run in zip(records, rules, strict=True)
             ],
-            caption=f"Within the budget: {rule.title}.",
+            caption=f"Rule: {rule.title}, within the budget.",
         )
         for position, rule in enumerate(_longest(rules))
     )
