@@ -11,10 +11,7 @@ from typing import Any
 import pytest
 
 from elfnet.errors import RequestError, WorkError
-from elfnet.sweep import local
-from elfnet.sweep.directory import SweepDirectory
-from elfnet.sweep.grid import Cell
-from elfnet.sweep.run_sweep import run_sweep
+from elfnet.sweep import Cell, SweepDirectory, local, run_sweep
 
 RECIPE = "digits/elf-ce-drw"
 OVER = ["exits.train_threshold=0.2,0.3", "train.seed=0,1"]
@@ -80,7 +77,7 @@ def test_a_sweep_that_is_killed_leaves_no_run_behind(tmp_path: Path) -> None:
     starts = (
         "import os, sys\n"
         "from elfnet.sweep import local\n"
-        "from elfnet.sweep.run_sweep import run_sweep\n"
+        "from elfnet.sweep import run_sweep\n"
         f"local.train_command = lambda sweep, cell: {forever!r}\n"
         "popen = local.subprocess.Popen\n"
         "local.subprocess.Popen = lambda *words, **how: popen(*words, **how, pass_fds=[3])\n"
@@ -107,13 +104,13 @@ def test_a_sweep_that_is_killed_leaves_no_run_behind(tmp_path: Path) -> None:
         ({"address": "10.0.0.1:6379"}, "--address is for --backend ray"),
     ],
 )
-def test_what_the_backend_would_not_look_at_is_refused(tmp_path: Path, given: dict[str, Any], message: str) -> None:
+def test_options_of_the_other_backend_are_refused(tmp_path: Path, given: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         run_sweep(RECIPE, OVER, tmp_path / "sweep", **given)
     assert not (tmp_path / "sweep").exists()
 
 
-def test_what_is_done_is_skipped_and_what_failed_is_gone_on_with(tmp_path: Path) -> None:
+def test_finished_runs_are_skipped_and_failed_runs_resume(tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     told: list[tuple[str, str | None]] = []
 
@@ -123,15 +120,15 @@ def test_what_is_done_is_skipped_and_what_failed_is_gone_on_with(tmp_path: Path)
         told.append((cell.name, failure))
 
     with pytest.raises(
-        WorkError, match=r"2 of 4 runs failed, the first being .*seed=1 \(no luck\).*repeat the command"
+        WorkError, match=r"2 of 4 runs failed, the first being .*seed=1 \(no luck\).*run the same command to resume"
     ):
-        run_sweep(RECIPE, OVER, out, finished=first_fails)
+        run_sweep(RECIPE, OVER, out, on_finished=first_fails)
     assert [failure for _, failure in told] == [None, "no luck", None, "no luck"]
     assert len(json.loads((out / "table.json").read_text())["runs"]) == 2
     (out / "fail").unlink()
     table = run_sweep(RECIPE, OVER, out)
     assert len(table["runs"]) == 4
-    # Those that were done ran once; those that failed went on.
+    # Finished runs ran once; failed runs were resumed.
     assert list(_times(out).values()) == [["False"], ["False", "True"], ["False"], ["False", "True"]]
 
 
@@ -144,7 +141,7 @@ def test_another_sweep_or_something_else_is_refused(tmp_path: Path) -> None:
         run_sweep(RECIPE, ["train.seed=0"], tmp_path)
 
 
-def test_ray_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_ray_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(RequestError, match="--backend ray needs Ray"):
         run_sweep(RECIPE, ["train.seed=0"], tmp_path / "sweep", backend="ray")

@@ -24,7 +24,7 @@ from elfnet.cli.main import main
 from elfnet.deploy.ray_cluster import in_short, ray_cluster
 from elfnet.errors import RequestError
 from elfnet.recipe.load import load_recipe
-from elfnet.sweep import on_ray
+from elfnet.sweep import ray as sweep_ray
 from elfnet.train.session import train_recipe
 
 needs_ray = [
@@ -38,8 +38,7 @@ SWEEP = """
 import json, sys
 from pathlib import Path
 from elfnet.errors import WorkError
-from elfnet.sweep import on_ray
-from elfnet.sweep.run_sweep import run_sweep
+from elfnet.sweep import ray, run_sweep
 
 TRAIN = '''
 import json, os, signal, sys
@@ -59,12 +58,12 @@ point = {"accuracy": 0.5, "accuracy_by_group": {"many": 1.0, "medium": None, "fe
 def command(sweep, cell):
     return [sys.executable, "-I", "-c", TRAIN, str(sweep.run(cell).root.resolve()), cell.values["train.seed"]]
 
-on_ray.train_command = command
+ray.train_command = command
 told = {}
 try:
     run_sweep(
         "digits/elf-ce-drw", ["train.seed=0,1,2,3"], "sweep", backend="ray",
-        finished=lambda cell, failure: told.update({cell.name: failure}),
+        on_finished=lambda cell, failure: told.update({cell.name: failure}),
     )
 except WorkError as error:
     print(json.dumps({"told": told, "error": str(error)}))
@@ -194,7 +193,7 @@ def test_a_task_that_is_cancelled_ends_its_command(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(subprocess.Popen, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        on_ray._train([sys.executable, "-I", "-c", "import time; time.sleep(1000)"], 1)
+        sweep_ray._train([sys.executable, "-I", "-c", "import time; time.sleep(1000)"], 1)
     assert begun[0].returncode == -15
 
 
