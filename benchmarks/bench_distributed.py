@@ -15,16 +15,16 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor
 
 from elfnet.criterion.cross_entropy import CrossEntropy
 from elfnet.criterion.exit_loss import ExitLoss
+from elfnet.data.loading.feed import TrainingBatch
 from elfnet.exits.training_rule import TrainingRule
 from elfnet.models.build import build_network
 from elfnet.train.epoch_statistics import head_classes
 from elfnet.train.exiting_forward import ExitingForward
 from elfnet.train.launch import Launch, start
-from elfnet.train.optimiser import build_sgd
+from elfnet.train.optimizer import build_optimizer
 from elfnet.train.processes import Processes
 from elfnet.train.schedule import Schedule
 from elfnet.train.trainer import Trainer
@@ -47,9 +47,9 @@ class SameBatch:
     def __len__(self) -> int:
         return STEPS
 
-    def epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:  # noqa: ARG002 (every feed takes it)
-        for _ in range(STEPS):
-            yield self._images, self._labels_B
+    def epoch(self, epoch: int) -> Iterator[TrainingBatch]:  # noqa: ARG002 (every feed takes it)
+        for step in range(STEPS):
+            yield TrainingBatch(step, self._images, self._labels_B, torch.arange(self.batch_size))
 
     def close(self) -> None:
         """Nothing was opened."""
@@ -61,7 +61,7 @@ class SameBatch:
 def trainer(fabric: Fabric, batch_size: int, *, at_the_end: bool = False) -> Trainer:
     torch.manual_seed(0)
     network = build_network("resnet32", classes=CLASSES).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    optimiser = build_sgd(network, lr=0.01, momentum=0.9, weight_decay=2e-4)
+    optimiser = build_optimizer(network, lr=0.01, momentum=0.9, weight_decay=2e-4)
     if at_the_end:
         optimiser.register_step_pre_hook(lambda *_: _add_up(list(network.parameters())))
     return Trainer(

@@ -28,7 +28,7 @@ from elfnet.train.epoch_statistics import EpochStatistics
 from elfnet.train.exiting_forward import ExitingForward
 from elfnet.train.kept_memory import keep_freed_memory
 from elfnet.train.machine import Machine, choose_machine
-from elfnet.train.optimiser import build_sgd
+from elfnet.train.optimizer import build_optimizer
 from timing import interleaved, ratio, write_results
 
 BATCH, CLASSES, ROUNDS = 128, 10, 12
@@ -109,7 +109,7 @@ def ours(
     if machine.channels_last:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     forward = ExitingForward(network, rule, left="drop" if left == "drop" else "mask")
-    optimiser = build_sgd(network, lr=0.1, momentum=0.9, weight_decay=2e-4)
+    optimiser = build_optimizer(network, lr=0.1, momentum=0.9, weight_decay=2e-4)
     if machine.compile:
         forward.compile_for(BATCH)
     fabric = Fabric(

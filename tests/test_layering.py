@@ -27,7 +27,7 @@ ORDER = (
     "serve",
     "cli",
 )
-FOUNDATION = {"errors", "registry", "atomic", "version"}
+FOUNDATION = {"errors", "registry", "atomic", "file_lock", "version"}
 FILES = sorted(file for file in ROOT.rglob("*.py") if file != ROOT / "__init__.py")
 
 

@@ -1,6 +1,7 @@
 """Networks, their graphs and exit tables for the tests of backends; exporting takes seconds, so it is done once."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from torch import nn
 
 from elfnet.calibrate.family import Family
 from elfnet.calibrate.fixed_points import fixed_points
+from elfnet.calibrate.line_search import measured_point
 from elfnet.deploy.onnx_export import export_stages
 from elfnet.evaluate.derived import derive
 from elfnet.evaluate.exit_table import ExitTable
@@ -38,18 +40,25 @@ def _table_of(network: StagedNetwork, images: NDArray[np.float32]) -> ExitTable:
         confidence_scale=1.0,
         many_above=35,
         few_below=15,
+        experts=network.experts,
     )
 
 
 def _family_of(table: ExitTable) -> Family:
     """Full depth, and thresholds at which some leave early and some do not, in wide gaps between two confidences."""
-    observed = np.sort(derive(table).confidence_NE[:, :-1], axis=None)
-    thresholds = []
-    for share in (0.33, 0.75):
-        around = observed[int((share - 0.02) * len(observed)) : int((share + 0.02) * len(observed))]
-        widest = int(np.argmax(np.diff(around)))
-        thresholds.append(float(around[widest : widest + 2].mean()))
-    return fixed_points(table, thresholds)
+    derived = derive(table)
+    observed = np.sort(derived.confidence_NE[:, :-1], axis=None)
+    family = fixed_points(table, [_in_a_gap(observed, share) for share in (0.33, 0.75)])
+    # Of those who could leave at an exit, whoever comes there, about a third does.
+    of_each = [_in_a_gap(np.sort(derived.confidence_NE[:, k]), 0.67) for k in range(table.exits - 1)]
+    each = measured_point(derived, derived.policy("a third at each exit", tuple(of_each)), rule="fixed")
+    return replace(family, points=(*family.points, each))
+
+
+def _in_a_gap(observed: NDArray[np.float64], share: float) -> float:
+    around = observed[int((share - 0.02) * len(observed)) : int((share + 0.02) * len(observed))]
+    widest = int(np.argmax(np.diff(around)))
+    return float(around[widest : widest + 2].mean())
 
 
 @pytest.fixture(scope="session")
@@ -76,14 +85,16 @@ def _as_if_trained(network: StagedNetwork) -> StagedNetwork:
                 module.weight.uniform_(0.5, 1.5, generator=generator)
                 module.bias.normal_(0.0, 0.3, generator=generator)
         for head in network.heads:
-            head.classifier.weight *= 3  # type: ignore[union-attr,operator]
+            # Experts are as sure as one classifier only if they are not all too sure.
+            head.classifier.weight *= 3 if network.experts == 1 else 1  # type: ignore[union-attr,operator]
     return network
 
 
-@pytest.fixture(scope="session", params=["random", "as if trained"])
+@pytest.fixture(scope="session", params=["random", "as if trained", "with experts"])
 def exported_network(request: pytest.FixtureRequest) -> StagedNetwork:
     torch.manual_seed(0)
-    network = build_network("resnet8", classes=CLASSES, head_filters=8)
+    experts = 3 if request.param == "with experts" else 1
+    network = build_network("resnet8", classes=CLASSES, head_filters=8, experts=experts)
     return (network if request.param == "random" else _as_if_trained(network)).eval()
 
 

@@ -57,6 +57,8 @@ def test_engine_equals_replay(
             assert answers.confidence_N[clear_N] == pytest.approx(expected.confidence_N[part][clear_N], abs=TOO_NEAR)
         if point.name != "full":
             assert len(np.unique(expected.exit_N[:examples])) > 1
+    # At the last point somebody leaves at every exit.
+    assert np.bincount(expected.exit_N, minlength=exported_table.exits).min() > 0
 
 
 @pytest.mark.parametrize("batch", [1, 5, 20])

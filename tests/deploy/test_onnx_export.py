@@ -21,18 +21,23 @@ from elfnet.models.evaluation_mode import evaluation_mode
 from elfnet.models.staged import StagedNetwork
 
 
-def test_inputs_and_outputs(exported_graphs: list[bytes]) -> None:
+def test_inputs_and_outputs(exported_graphs: list[bytes], exported_network: StagedNetwork) -> None:
     shapes = []
     for graph in exported_graphs:
         session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
         shapes.append([(value.name, value.shape) for value in (*session.get_inputs(), *session.get_outputs())])
-    logits = ("logits", ["batch", 5])
-    assert shapes == [
+    logits, shared = ("logits", ["batch", 5]), ["batch", 32, 8, 8]
+    assert shapes[:3] == [
         [("features", ["batch", 3, 16, 16]), ("next_features", ["batch", 16, 16, 16]), logits],
         [("features", ["batch", 16, 16, 16]), ("next_features", ["batch", 16, 16, 16]), logits],
-        [("features", ["batch", 16, 16, 16]), ("next_features", ["batch", 32, 8, 8]), logits],
-        [("features", ["batch", 32, 8, 8]), logits],
+        [("features", ["batch", 16, 16, 16]), ("next_features", shared), logits],
     ]
+    if exported_network.experts == 1:
+        assert shapes[3:] == [[("features", shared), logits]]
+        return
+    passed_on = [("next_features_0", shared), ("next_features_1", ["batch", 5])]
+    read = [("features_0", shared), ("features_1", ["batch", 5])]
+    assert shapes[3:] == [[("features", shared), *passed_on, logits], [*read, *passed_on, logits], [*read, logits]]
 
 
 def test_nothing_of_this_machine_and_no_batch_norm(exported_graphs: list[bytes]) -> None:

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from elfnet.deploy.bundle.parity import logits_of_backend
 from elfnet.deploy.onnx_backend import OnnxBackend
 from elfnet.deploy.quantise import quantise_stages
+from elfnet.models.staged import StagedNetwork
 
 RANGE_IMAGES = 130
 """Two full batches and a small one."""
 
-pytestmark = pytest.mark.parametrize("exported_network", ["as if trained"], indirect=True)
+pytestmark = pytest.mark.parametrize("exported_network", ["as if trained", "with experts"], indirect=True)
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +49,17 @@ def test_convolutions_are_integers_and_the_classifier_is_not(
         products = [node for node in new.node if node.op_type in ("Gemm", "MatMul")]
         assert len(products) == 1
         assert onnx.TensorProto.FLOAT in {kinds.get(name) for name in products[0].input}
+
+
+def test_sums_of_logits_are_not_integers(quantised: list[bytes], exported_network: StagedNetwork) -> None:
+    added = []
+    for made in quantised:
+        graph = onnx.ModelProto.FromString(made).graph
+        made_by = {output: node.op_type for node in graph.node for output in node.output}
+        added += [{made_by.get(name, "input") for name in node.input} for node in graph.node if node.op_type == "Add"]
+    of_logits = [sources for sources in added if sources == {"input", "Gemm"}]
+    assert len(of_logits) == exported_network.experts - 1
+    assert all(sources == {"DequantizeLinear"} for sources in added if sources not in of_logits)
 
 
 def test_answers_are_nearly_those_of_float32(

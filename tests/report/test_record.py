@@ -119,6 +119,11 @@ def test_shipped_methods(method: str, name: str) -> None:
     assert method_name(load_recipe(f"digits/{method}")) == name
 
 
+@pytest.mark.parametrize(("mix", "name"), [("cutmix", "CE+CutMix"), ("cmo", "CE+CMO")])
+def test_mixed_images(mix: str, name: str) -> None:
+    assert method_name(load_recipe("digits/ce", {"train.mix": mix})) == name
+
+
 def test_weights_from_the_start_are_not_deferred() -> None:
     assert method_name(load_recipe("digits/ce", {"criterion.reweight": "inverse"})) == "CE+RW(inverse)"
 

@@ -135,7 +135,7 @@ def test_a_fitted_run_differs_in_classifiers_only(
     parts = ("bias",) if how == "logit-adjustment" else ("weight", "bias")
     assert changed(run, with_exits) == classifier_names(run, *parts)
     record = run.info()["refit"]
-    assert (record["how"], record["run"]) == (how, str(with_exits.root))
+    assert (record["method"], record["run"]) == (how, str(with_exits.root))
     assert record["checkpoint_sha256"] == last(with_exits).sha256
     assert "\n" not in record["summary"]
     assert len(record["exits"]) == 4

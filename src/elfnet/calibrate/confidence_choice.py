@@ -64,12 +64,19 @@ def choose_confidence(table: ExitTable, *, scales: str = "auto", combine: str = 
     Args:
         table: of the calibration split; a table of the test split is refused.
         scales: `own` (the recipe's scale for all exits), `fitted` (see `fit_scales`), or `auto`: what is better.
-        combine: `on`, `off`, or `auto`: what is better.
+        combine: `on`, `off`, or `auto`: what is better. With experts, `on` is refused and `auto` is `off`.
         seed: of the two halves of the cross-validation.
     """
     for kind, name, choices in (("scales", scales, SCALES), ("combine", combine, COMBINE)):
         if name not in choices:
             raise unknown_name(kind, name, list(choices))
+    if table.experts > 1:
+        if combine == "on":
+            raise RequestError(
+                f"combine=on averages all exits so far, and the exits of model.experts={table.experts} average their "
+                "experts already; use combine=off or auto"
+            )
+        combine = "off"
     options = [
         _Option(fitted, combined)
         for fitted in {"own": (False,), "fitted": (True,), "auto": (False, True)}[scales]

@@ -47,9 +47,10 @@ class Checkpoint:
 
     Attributes:
         network: what the weights are for, as text; compared on load.
-        weights: the network's state dict.
+        weights: the network's state dict, as it is evaluated.
         optimiser: tensors of the optimiser, by parameter name; empty where training is not to go on from here.
         progress: plain data of the trainer (best score so far and the like).
+        trained_weights: the state dict that training goes on from, where `weights` are an average of such; else empty.
     """
 
     network: str
@@ -57,6 +58,7 @@ class Checkpoint:
     weights: Mapping[str, Tensor]
     optimiser: Mapping[str, Tensor] = field(default_factory=dict)
     progress: Mapping[str, Any] = field(default_factory=dict)
+    trained_weights: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def sha256(self) -> str:
@@ -68,6 +70,7 @@ def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
     """Write atomically: a full disk or a kill leaves the previous file as it was."""
     tensors = {f"weights.{k}": v for k, v in checkpoint.weights.items()}
     tensors |= {f"optimiser.{k}": v for k, v in checkpoint.optimiser.items()}
+    tensors |= {f"trained_weights.{k}": v for k, v in checkpoint.trained_weights.items()}
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     header = {
         "format": FORMAT_VERSION,
@@ -112,16 +115,24 @@ def load_checkpoint(path: Path, *, network: str | None = None, device: str = "cp
     expected = (tensors_sha256(tensors), header_sha256(header))
     if (header["sha256"], header.get("header_sha256", expected[1])) != expected:
         raise WorkError(f"checkpoint {path} was altered (its hash does not match); {way_out}")
-    if network is not None and header["network"] != network:
-        raise WorkError(f"checkpoint {path} is for another network ({header['network']}, not {network})")
 
     def part(prefix: str) -> dict[str, Tensor]:
         return {k.removeprefix(prefix): v.to(device) for k, v in tensors.items() if k.startswith(prefix)}
 
-    return Checkpoint(
+    checkpoint = Checkpoint(
         network=header["network"],
         epochs_done=header["epochs_done"],
         weights=part("weights."),
         optimiser=part("optimiser."),
         progress=header["progress"],
+        trained_weights=part("trained_weights."),
     )
+    if network is not None:
+        require_network(checkpoint, network, path)
+    return checkpoint
+
+
+def require_network(checkpoint: Checkpoint, network: str, path: Path) -> None:
+    """Refuse weights that are for another network."""
+    if checkpoint.network != network:
+        raise WorkError(f"checkpoint {path} is for another network ({checkpoint.network}, not {network})")

@@ -7,12 +7,14 @@ RUN/  recipe.toml  run.json  log.jsonl  checkpoints/{last,best}.safetensors  tab
 """
 
 import json
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from elfnet import atomic
 from elfnet.errors import RequestError, WorkError
+from elfnet.file_lock import file_lock
 from elfnet.recipe.load import load_stored_recipe, save_recipe
 from elfnet.recipe.schema import Recipe
 
@@ -55,6 +57,10 @@ class RunDirectory:
     def table(self, split: str, checkpoint: str = "last") -> Path:
         suffix = "" if checkpoint == "last" else f"-{checkpoint}"
         return self.root / "tables" / f"{split}{suffix}.safetensors"
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Hold the run while something in it is written; refused while another process does."""
+        return file_lock(self.root)
 
     def exists(self) -> bool:
         return self.recipe_file.is_file()

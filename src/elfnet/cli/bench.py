@@ -65,7 +65,14 @@ def run(words: Sequence[str]) -> int:
             f"{len(images)} images are fewer than a batch of {max(sizes)}; give more, or smaller batches"
         )
     threads = asked.threads or 0
-    cost = measure_stages(backend, largest[0], name=asked.backend, threads=threads, rounds=3 * asked.rounds)
+    cost = measure_stages(
+        backend,
+        largest[0],
+        name=asked.backend,
+        threads=threads,
+        rounds=3 * asked.rounds,
+        plain_exit=engine.family.plain_exit,
+    )
     times = [
         time_point(
             backend,

@@ -11,6 +11,7 @@ from elfnet.criterion.base_loss import BaseLoss
 from elfnet.criterion.distillation import Distillation
 from elfnet.criterion.labels import Labels
 from elfnet.errors import RequestError
+from elfnet.models.experts import own_logits
 
 
 class ExitLoss(nn.Module):
@@ -21,6 +22,7 @@ class ExitLoss(nn.Module):
     Args:
         base: per example and exit.
         exits: of the network.
+        experts: how many of these exits are experts, whose losses read their own logits.
         exit_weights: what the loss of each exit is multiplied by (BranchyNet); empty: 1.
         distillation: what early exits learn from the last one, if anything.
     """
@@ -32,6 +34,7 @@ class ExitLoss(nn.Module):
         base: BaseLoss,
         exits: int,
         *,
+        experts: int = 1,
         exit_weights: Sequence[float] = (),
         distillation: Distillation | None = None,
     ) -> None:
@@ -41,12 +44,18 @@ class ExitLoss(nn.Module):
                 f"criterion.exit_weights has {len(exit_weights)} numbers for {exits} exits; give one for each"
             )
         self.base = base
+        self._experts = experts
         self._weighted = bool(exit_weights)
         self.register_buffer("weight_E1", torch.tensor([*exit_weights] or [1.0] * exits)[:, None], persistent=False)
         self.distillation = distillation
 
     def forward(self, logits_EBC: Tensor, labels: Labels, visited_EB: Tensor, weights_C: Tensor) -> Tensor:
-        """Loss of each example at each exit, zero where it was not visited; shape (E, B)."""
+        """Loss of each example at each exit, zero where it was not visited; shape (E, B).
+
+        Args:
+            logits_EBC: the answers of the network's exits.
+        """
+        logits_EBC = own_logits(logits_EBC, self._experts)
         loss_EB = labels.loss(self.base, logits_EBC, weights_C)
         if self.distillation is not None:
             loss_EB = self.distillation(loss_EB, logits_EBC, scale=self.base.scale)

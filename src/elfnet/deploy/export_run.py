@@ -16,9 +16,9 @@ import torch
 from numpy.typing import NDArray
 
 from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.data.batches import Normalisation
-from elfnet.data.batches_from_recipe import evaluation_batches
 from elfnet.data.from_recipe import load_splits
+from elfnet.data.loading.build import evaluation_batches
+from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.splits import Splits
 from elfnet.deploy.bundle.manifest import (
     WEIGHTS,
@@ -87,6 +87,18 @@ def export_run(
     """
     path = run.root / f"{run.root.resolve().name}.elfnet" if out is None else out
     require_place(path, as_directory=as_directory, overwrite=overwrite)
+    with run.lock():
+        return _export_locked(run, path, as_directory, precisions, measure_memory, network)
+
+
+def _export_locked(
+    run: RunDirectory,
+    path: Path,
+    as_directory: bool,
+    precisions: Sequence[str],
+    measure_memory: Callable[[Path], PeakMemory] | None,
+    network: StagedNetwork | None,
+) -> Exported:
     parts = open_parts(run, network=network)
     splits = load_splits(run.recipe().data)
     if splits.fingerprint != run.info()["data"]["fingerprint"]:

@@ -81,8 +81,10 @@ class _SideBySide(nn.Module):
         # Two examples: the exporter takes a size of 0 or 1 for a constant.
         features: Any = torch.zeros(2, *image_shape)
         inputs_E = []
-        for stage in self.network.stages:
-            inputs_E.append(features if isinstance(features, tuple) else (features,))
+        for stage, _ in self.network.pairs():
+            tensors = features if isinstance(features, tuple) else (features,)
+            # Copies: a stage may pass on what it reads, and the exporter takes one tensor in two places for one input.
+            inputs_E.append(tuple(tensor.clone() for tensor in tensors))
             features = stage(features)
         self.inputs_of = [len(inputs) for inputs in inputs_E]
         return inputs_E

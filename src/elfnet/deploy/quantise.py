@@ -66,6 +66,7 @@ def _quantise(graph: bytes, features: Sequence[Any]) -> bytes:
             _Inputs(features),
             quant_format=QuantFormat.QDQ,
             op_types_to_quantize=OPERATORS,
+            nodes_to_exclude=_additions_of_logits(onnx.load(str(prepared)).graph),
             per_channel=True,
             # Seven bits for the weights: without VNNI, products of full eight-bit numbers overflow when added in pairs.
             reduce_range=True,
@@ -75,3 +76,9 @@ def _quantise(graph: bytes, features: Sequence[Any]) -> bytes:
         )
         model = onnx.load(str(written))
     return cut_again(model)
+
+
+def _additions_of_logits(graph: onnx.GraphProto) -> list[str]:
+    """Names of the nodes that add an expert's logits to the sum of those before: that sum decides, too."""
+    rows = {value.name for value in graph.input if len(value.type.tensor_type.shape.dim) == 2}
+    return [node.name for node in graph.node if node.op_type == "Add" and rows.intersection(node.input)]

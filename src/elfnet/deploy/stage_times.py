@@ -19,7 +19,13 @@ SHORTEST = 1e-9
 
 
 def measure_stages(
-    backend: Backend, images_BKHW: NDArray[np.float32], *, name: str, threads: int, rounds: int = ROUNDS
+    backend: Backend,
+    images_BKHW: NDArray[np.float32],
+    *,
+    name: str,
+    threads: int,
+    rounds: int = ROUNDS,
+    plain_exit: int | None = None,
 ) -> MeasuredCost:
     """Median seconds of each stage with and without its head, on one batch, one image's share.
 
@@ -32,6 +38,7 @@ def measure_stages(
         name: what the backend is called in the answer.
         threads: what it was told to use.
         rounds: how often each is measured.
+        plain_exit: the exit (from 0) that ends the plain backbone, see `Family.plain_exit`; None: the last.
     """
     inputs = [backend.start(images_BKHW)]
     for k in range(backend.exits - 1):
@@ -49,10 +56,11 @@ def measure_stages(
     stages.append(median[f"with {last}"])
     heads.append(SHORTEST)
     per_image = 1.0 / len(images_BKHW)
+    plain_exit = last if plain_exit is None else plain_exit
     return MeasuredCost(
         stages=tuple(seconds * per_image for seconds in stages),
         heads=tuple(seconds * per_image for seconds in heads),
-        plain=sum(stages) * per_image,
+        plain=(sum(stages[: plain_exit + 1]) + heads[plain_exit]) * per_image,
         backend=name,
         batch=len(images_BKHW),
         threads=threads,

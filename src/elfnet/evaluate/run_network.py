@@ -41,9 +41,10 @@ def answers_at_full_depth(
         for images in batches:
             with torch.autocast(images.device.type, dtype=torch.bfloat16, enabled=precision == "bfloat16"):
                 features: Any = images
-                for stage in network.stages:
+                stages, heads = zip(*network.pairs(), strict=True)
+                for stage in stages:
                     features = stage(features)
-                logits_BC = network.heads[-1](features)
+                logits_BC = heads[-1](features)
             parts.append(logits_BC.float().argmax(dim=1).cpu())
     answers_N: NDArray[np.int64] = torch.cat(parts).numpy()
     return answers_N

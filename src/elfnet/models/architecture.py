@@ -29,6 +29,7 @@ class Architecture:
         initialise: draws the first weights of a stage.
         initialise_classifier: draws the first weights of a linear classifier; None: as its own constructor does.
         smallest_image: the least height and width, in pixels, that leave something to see at the last stage.
+        repeats_last_group: whether the last stage is a group of blocks, of which experts can have a copy each.
     """
 
     build: Callable[[int], Backbone]
@@ -37,3 +38,4 @@ class Architecture:
     initialise: Callable[[nn.Module], None]
     initialise_classifier: Callable[[nn.Linear], None] | None = None
     smallest_image: int = 1
+    repeats_last_group: bool = True

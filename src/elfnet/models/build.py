@@ -8,6 +8,7 @@ from elfnet.errors import RequestError
 from elfnet.models.architecture import TRUNKS, Architecture, Backbone, Trunk
 from elfnet.models.cifar_resnet import cifar_resnet, initialise_convolutions
 from elfnet.models.densenet import SMALLEST_IMAGE, densenet, zero_bias
+from elfnet.models.experts import ExpertNetwork, repeated
 from elfnet.models.heads import Head, exit_head, final_head
 from elfnet.models.imagenet_resnet import imagenet_resnet, initialise_fan_out
 from elfnet.models.msdnet import CLASSIFIER_FILTERS, msdnet
@@ -45,7 +46,7 @@ for _name, _blocks, _options in (
         )
     )
 
-BACKBONES.register("mlp")(Architecture(staged_mlp, "none", 0, initialise_dense))
+BACKBONES.register("mlp")(Architecture(staged_mlp, "none", 0, initialise_dense, repeats_last_group=False))
 
 for _name, _layers in (
     ("densenet121", (6, 12, 24, 16)),
@@ -56,7 +57,9 @@ for _name, _layers in (
         Architecture(partial(densenet, _layers), "conv", 0, initialise_convolutions, zero_bias, SMALLEST_IMAGE)
     )
 
-BACKBONES.register("msdnet")(Architecture(msdnet, "conv", CLASSIFIER_FILTERS, initialise_fan_out, zero_bias))
+BACKBONES.register("msdnet")(
+    Architecture(msdnet, "conv", CLASSIFIER_FILTERS, initialise_fan_out, zero_bias, repeats_last_group=False)
+)
 
 
 def exit_trunk(backbone: str, *, exit_head: str = "auto", head_filters: int = 0) -> tuple[Trunk, int]:
@@ -81,6 +84,7 @@ def build_network(
     image_channels: int = 3,
     exits: bool = True,
     branches: int = 1,
+    experts: int = 1,
     head: str = "linear",
     exit_head: str = "auto",
     head_filters: int = 0,
@@ -90,6 +94,7 @@ def build_network(
 
     Args:
         branches: 2 doubles the last block of a plain network (BBN).
+        experts: copies of the last block group, each with a classifier and an exit of its own; see `ExpertNetwork`.
         head: classifier of every exit, `linear` or `cosine`.
         exit_head: convolutions of the early exits, `conv` or `separable`; `auto`: what suits the backbone.
         head_filters: their filters; 0: the backbone's own (64 for CIFAR ResNets, 128 for msdnet, else as channels).
@@ -102,15 +107,32 @@ def build_network(
     architecture = BACKBONES[backbone]
     cut = architecture.build(image_channels)
     last = final_head(cut.channels[-1], classes, kind=head)
+    if experts > 1:
+        _require_repeatable(backbone, experts, with_exits=exits and branches == 1)
     if branches == 2:
         network = two_branch_network(backbone, cut, classes=classes, kind=head)
     elif exits:
-        heads = [*_early_heads(cut, classes, kind=head, trunk=trunk, filters=filters, stride=head_stride), last]
-        network = StagedNetwork(cut.stages, list(heads), classes=classes)
+        early = _early_heads(cut, classes, kind=head, trunk=trunk, filters=filters, stride=head_stride)
+        if experts == 1:
+            network = StagedNetwork(cut.stages, [*early, last], classes=classes)
+        else:
+            *shared, group = cut.stages
+            classifiers = [last, *(final_head(cut.channels[-1], classes, kind=head) for _ in range(experts - 1))]
+            network = ExpertNetwork(shared, early, repeated(group, experts), classifiers, classes=classes)
     else:
         network = StagedNetwork([nn.Sequential(*cut.stages)], [last], classes=classes)
     _initialise(network, architecture)
     return network
+
+
+def _require_repeatable(backbone: str, experts: int, *, with_exits: bool) -> None:
+    if not with_exits:
+        raise RequestError(f"model.experts={experts} are exits of the network: set model.exits=true, model.branches=1")
+    if not BACKBONES[backbone].repeats_last_group:
+        raise RequestError(
+            f"model.experts={experts} repeats the last group of blocks, and model.backbone={backbone} has no such "
+            "group; set model.experts=1, or use a resnet or densenet"
+        )
 
 
 def _early_heads(cut: Backbone, classes: int, *, kind: str, trunk: Trunk, filters: int, stride: int) -> list[Head]:

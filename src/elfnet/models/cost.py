@@ -17,15 +17,21 @@ from elfnet.models.staged import StagedNetwork
 
 @dataclass(frozen=True)
 class NetworkCost:
-    """Multiply-adds for one example, stage by stage and head by head."""
+    """Multiply-adds for one example, stage by stage and head by head.
+
+    Attributes:
+        experts: how many of the last exits are experts; the first of them ends the plain backbone.
+    """
 
     stages: tuple[int, ...]
     heads: tuple[int, ...]
+    experts: int = 1
 
     @property
     def plain(self) -> int:
-        """The backbone without exits: all stages and the last head."""
-        return sum(self.stages) + self.heads[-1]
+        """The backbone without exits: all stages and the last head; of several experts, the first one only."""
+        last = len(self.stages) - self.experts
+        return sum(self.stages[: last + 1]) + self.heads[last]
 
     @property
     def to_exit(self) -> tuple[int, ...]:
@@ -34,7 +40,7 @@ class NetworkCost:
 
     @property
     def relative(self) -> tuple[float, ...]:
-        """`to_exit` relative to the plain backbone; the last is above 1 by what the heads cost."""
+        """`to_exit` relative to the plain backbone; the last is above 1 by what early heads and experts cost."""
         return tuple(cost / self.plain for cost in self.to_exit)
 
 
@@ -58,4 +64,4 @@ def count_cost(network: StagedNetwork, image_shape: tuple[int, int, int]) -> Net
             head_cost, _ = _multiply_adds(head, features)
             stages.append(stage_cost)
             heads.append(head_cost)
-    return NetworkCost(tuple(stages), tuple(heads))
+    return NetworkCost(tuple(stages), tuple(heads), network.experts)

@@ -14,6 +14,7 @@ def network_of(model: ModelRecipe, *, classes: int, image_channels: int) -> Stag
         image_channels=image_channels,
         exits=model.exits,
         branches=model.branches,
+        experts=model.experts,
         head=model.head,
         exit_head=model.exit_head,
         head_filters=model.head_filters,
@@ -45,4 +46,6 @@ def network_signature(model: ModelRecipe, *, classes: int, image_channels: int) 
     kind = f"{model.head} heads" if written.exit_head == "conv" else f"{model.head} {written.exit_head} heads"
     filters = f"{written.head_filters} filters" if written.head_filters else "as many filters as channels"
     heads = f"{kind} of {filters} at stride {model.head_stride}"
+    if model.experts > 1:
+        heads = f"{model.experts} experts, {heads}"
     return f"{model.backbone} with exits, {heads}, {classes} classes, {image_channels} channels"

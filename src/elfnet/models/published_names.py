@@ -9,9 +9,14 @@ from collections.abc import Collection
 
 from torch import Tensor
 
+from elfnet.errors import RequestError
 from elfnet.models.staged import StagedNetwork
 
 _HEAD = re.compile(r"heads\.(\d+)\.")
+SEVERAL_LAST_GROUPS = (
+    "a network with experts has its last group several times, and published weights have it once; "
+    "use a network with model.experts=1"
+)
 _CIFAR_STEM = {"0": "conv1", "1": "bn1"}
 
 
@@ -28,7 +33,10 @@ def published_names(ours: Collection[str]) -> dict[str, str]:
     exits = 1 + max((int(match[1]) for match in map(_HEAD.match, ours) if match), default=0)
     stages = {name: _of_stage(name, plain=exits == 1) for name in ours if name.startswith("stages.")}
     last, classifier = f"heads.{exits - 1}.classifier.", classifier_name(list(stages.values()))
-    return stages | {name: f"{classifier}.{name.removeprefix(last)}" for name in ours if name.startswith(last)}
+    found = stages | {name: f"{classifier}.{name.removeprefix(last)}" for name in ours if name.startswith(last)}
+    if len(set(found.values())) < len(found):
+        raise RequestError(SEVERAL_LAST_GROUPS)
+    return found
 
 
 def classifier_name(published: Collection[str]) -> str:
@@ -40,6 +48,8 @@ def classifier_name(published: Collection[str]) -> str:
 
 def export_backbone(network: StagedNetwork) -> dict[str, Tensor]:
     """The backbone's tensors under their published names, ready for other libraries."""
+    if network.experts > 1:
+        raise RequestError(SEVERAL_LAST_GROUPS)
     state = network.state_dict()
     return {published: state[ours] for ours, published in published_names(state).items()}
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from elfnet.errors import WorkError
-from elfnet.models.published_names import classifier_name, published_names
+from elfnet.errors import RequestError, WorkError
+from elfnet.models.published_names import SEVERAL_LAST_GROUPS, classifier_name, published_names
 from elfnet.models.staged import StagedNetwork
 from elfnet.models.weights_file import read_weights_file
 
@@ -62,6 +62,8 @@ def load_backbone_weights(network: StagedNetwork, file: str | Path) -> LoadedWei
     Every tensor of the backbone must be there in its shape. The classifier is left as it is when it is missing or of
     another number of classes. Nothing is changed when the file does not fit.
     """
+    if network.experts > 1:
+        raise RequestError(SEVERAL_LAST_GROUPS)
     state = network.state_dict()
     ours = {published: name for name, published in published_names(state).items()}
     classifier = classifier_name(ours) + "."

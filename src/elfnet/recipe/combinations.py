@@ -11,7 +11,7 @@ ADJUSTED_LOSSES = ("balanced-softmax", "logit-adjusted")
 
 def refuse_combinations_without_sense(recipe: "Recipe") -> None:
     """Raise ValueError, which pydantic turns into its own, for the first that is found."""
-    for check in (_network_and_training, _weights, _losses, _mixing, _refits, _branches):
+    for check in (_network_and_training, _weights, _losses, _mixing, _refits, _branches, _experts):
         check(recipe)
 
 
@@ -30,6 +30,12 @@ def _network_and_training(recipe: "Recipe") -> None:
             f"train.accumulate={recipe.train.accumulate} does not divide train.batch_size={recipe.train.batch_size}"
             "; use one that does"
         )
+    if recipe.train.nesterov and (recipe.train.optimizer != "sgd" or recipe.train.momentum == 0):
+        raise ValueError("train.nesterov=true is a form of SGD's momentum: set train.optimizer=sgd and train.momentum")
+    if recipe.train.schedule == "one-cycle" and recipe.train.warmup_epochs == 0:
+        raise ValueError(
+            "train.schedule=one-cycle rises for train.warmup_epochs=0: set it to about a third of train.schedule_epochs"
+        )
     if recipe.train.sync_batch_norm and recipe.exits.left == "drop":
         raise ValueError("train.sync_batch_norm=true needs every device to run every stage: set exits.left=mask")
 
@@ -44,10 +50,6 @@ def _weights(recipe: "Recipe") -> None:
 
 def _losses(recipe: "Recipe") -> None:
     criterion, loss = recipe.criterion, recipe.criterion.loss
-    if loss in ADJUSTED_LOSSES and recipe.model.head == "cosine":
-        raise ValueError(
-            f"criterion.loss={loss} moves logits by log counts, which cosines cannot follow: model.head=linear"
-        )
     if loss in ADJUSTED_LOSSES and criterion.reweight != "none":
         raise ValueError(
             f"criterion.loss={loss} and criterion.reweight={criterion.reweight} both correct for the class counts; "
@@ -60,6 +62,16 @@ def _losses(recipe: "Recipe") -> None:
         )
     if (criterion.exit_weights or criterion.distil) and not recipe.model.exits:
         raise ValueError("criterion.exit_weights and criterion.distil need exits: set model.exits=true")
+    if criterion.equilibrium and not recipe.model.exits:
+        raise ValueError(
+            "criterion.equilibrium=true balances the gradients of several exits, and model.exits=false has one; "
+            "set model.exits=true or criterion.equilibrium=false"
+        )
+    if criterion.equilibrium and recipe.train.backbone_lr_factor == 0:
+        raise ValueError(
+            "criterion.equilibrium=true scales gradients of the backbone, and train.backbone_lr_factor=0 freezes it; "
+            "set criterion.equilibrium=false, or another factor"
+        )
     if criterion.distil and recipe.exits.left == "drop":
         raise ValueError(
             "criterion.distil needs the last exit's answer for every example, and exits.left=drop does not compute it; "
@@ -68,6 +80,17 @@ def _losses(recipe: "Recipe") -> None:
 
 
 def _mixing(recipe: "Recipe") -> None:
+    train = recipe.train
+    if train.mix in ("cutmix", "cmo") and recipe.data.source == "features":
+        raise ValueError(
+            f"train.mix={train.mix} pastes a patch of an image, and data.source=features has feature rows; "
+            "set train.mix=mixup or train.mix=none"
+        )
+    if train.mix != "none" and 2 * train.mix_off_epochs >= train.epochs:
+        raise ValueError(
+            f"train.mix_off_epochs={train.mix_off_epochs} leaves none of train.epochs={train.epochs} for "
+            f"train.mix={train.mix}; lower it"
+        )
     if recipe.train.mix == "manifold" and recipe.model.exits:
         raise ValueError(
             "train.mix=manifold mixes features behind exits that saw them unmixed; set model.exits=false or "
@@ -93,28 +116,65 @@ def _branches(recipe: "Recipe") -> None:
             raise ValueError(f"model.branches=2 has a sampler and a loss of its own for each branch: set {setting}")
 
 
+def _experts(recipe: "Recipe") -> None:
+    experts = recipe.model.experts
+    if experts == 1:
+        return
+    for holds, reason in (
+        (recipe.model.branches == 1, "and model.branches=2 both repeat the end of the network: set one of them to 1"),
+        (recipe.model.exits, "are exits of the network: set model.exits=true"),
+        (not recipe.model.weights, "start with weights of their own: leave model.weights out, or set model.experts=1"),
+        (not recipe.criterion.distil, "have no single last answer to learn from: set criterion.distil=0"),
+    ):
+        if not holds:
+            raise ValueError(f"model.experts={experts} {reason}")
+
+
 def _refits(recipe: "Recipe") -> None:
-    how, model = recipe.refit.how, recipe.model
-    if how == "none" and recipe.refit.run:
+    method, model = recipe.refit.method, recipe.model
+    if method == "none" and recipe.refit.run:
         raise ValueError(
             f"this recipe starts from no run, and --from (refit.run) names {recipe.refit.run}; leave it out, or choose "
             "a method that does, such as crt"
         )
-    if (model.head == "scaled") is not (how == "lws"):
+    if (model.head == "scaled") is not (method == "lws"):
         raise ValueError(
-            f"model.head={model.head} and refit.how={how}: LWS, and only LWS, has scaled classifiers; set "
-            "refit.how=lws and model.head=scaled, or neither"
+            f"model.head={model.head} and refit.method={method}: LWS, and only LWS, has scaled classifiers; set "
+            "refit.method=lws and model.head=scaled, or neither"
         )
-    if how == "none":
+    _second_stage(recipe)
+    if method == "none":
         return
+    # A second stage of the same run follows a training that may start from weights and slow down its backbone.
+    from_run = method != "balanced" or bool(recipe.refit.run)
+    of_any_head = method in ("balanced", "crt")
     for holds, reason in (
-        (not model.weights, "starts with the weights of a run: leave model.weights out"),
-        (model.branches == 1, "changes one classifier an exit, and BBN has two: set model.branches=1"),
-        (recipe.train.backbone_lr_factor == 1, "leaves the backbone as it is: leave train.backbone_lr_factor out"),
-        (how == "crt" or model.head != "cosine", _NOT_FOR_COSINES.get(how, _NO_REGRESSION)),
+        (not (from_run and model.weights), "starts with the weights of a run: leave model.weights out"),
+        (model.branches == 1, "changes one classifier per exit, and BBN has two: set model.branches=1"),
+        (
+            not from_run or recipe.train.backbone_lr_factor == 1,
+            "leaves the backbone as it is: leave train.backbone_lr_factor out",
+        ),
+        (of_any_head or model.head != "cosine", _NOT_FOR_COSINES.get(method, _NO_REGRESSION)),
     ):
         if not holds:
-            raise ValueError(f"refit.how={how} {reason}")
+            raise ValueError(f"refit.method={method} {reason}")
+
+
+def _second_stage(recipe: "Recipe") -> None:
+    refit = recipe.refit
+    if refit.method == "balanced":
+        return
+    why = "there is no second stage" if refit.method == "none" else "which refits the classifiers already"
+    for holds, setting, way_out in (
+        (refit.epochs == 0, f"refit.epochs={refit.epochs}", "leave refit.epochs out"),
+        (refit.head == "auto", f"refit.head={refit.head}", "leave refit.head out"),
+    ):
+        if not holds:
+            raise ValueError(
+                f"{setting} is for refit.method=balanced, and refit.method={refit.method}, {why}; {way_out}, or set "
+                "refit.method=balanced"
+            )
 
 
 _NOT_FOR_COSINES = {

@@ -66,7 +66,10 @@ class RunRecord:
     @property
     def network(self) -> str:
         """Name of the backbone; the recipe has none for a network that was passed in from Python."""
-        return "given network" if self.info.external_network else self.recipe.model.backbone
+        if self.info.external_network:
+            return "given network"
+        model = self.recipe.model
+        return model.backbone if model.experts == 1 else f"{model.backbone} with {model.experts} experts"
 
     @property
     def groups(self) -> FrequencyGroups:
@@ -204,6 +207,7 @@ def _open_table(directory: RunDirectory, family: Family, results: StoredResults)
         return None
     table = ExitTable.open(file)
     table.require_checkpoint(results.checkpoint_sha256)
+    table = replace(table, adjustment=family.adjustment)
     if family.cost_unit == MULTIPLY_ADDS:
         return table
     # The table counts multiply-adds; the points were fitted and measured in another unit.
@@ -217,8 +221,9 @@ _LOSSES = {
     "balanced-softmax": "BalancedSoftmax",
     "logit-adjusted": "LogitAdjusted",
 }
-_MIXINGS = {"mixup": "+Mixup", "manifold": "+ManifoldMixup"}
+_MIXINGS = {"mixup": "+Mixup", "manifold": "+ManifoldMixup", "cutmix": "+CutMix", "cmo": "+CMO"}
 _REFITS = {
+    "balanced": "balanced classifiers",
     "crt": "cRT",
     "lws": "LWS",
     "tau-norm": "tau-norm",
@@ -252,7 +257,7 @@ def method_name(recipe: Recipe) -> str:
         # Deferred re-weighting, or weights from the first epoch on.
         name += "+DRW" if recipe.train.drw_start > 0 else f"+RW({recipe.criterion.reweight})"
     name += _MIXINGS.get(recipe.train.mix, "")
-    return name if recipe.refit.how == "none" else f"{_REFITS[recipe.refit.how]} on {name}"
+    return name if recipe.refit.method == "none" else f"{_REFITS[recipe.refit.method]} on {name}"
 
 
 def _exits(recipe: Recipe) -> str:

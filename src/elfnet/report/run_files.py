@@ -54,7 +54,7 @@ class StoredCosts:
     """Multiply-adds for one image.
 
     Attributes:
-        plain: of all stages and the last head, which is the backbone without exits.
+        plain: of the backbone without exits.
         stages, heads: of each stage and each head, in order.
     """
 

@@ -8,6 +8,7 @@ from elfnet.errors import RequestError
 from elfnet.evaluate.bootstrap import Comparison, Difference, paired_bootstrap
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.replay import Replay
+from elfnet.recipe.stages import total_epochs
 from elfnet.report import formatting as fmt
 from elfnet.report.record import RunRecord
 
@@ -123,8 +124,9 @@ def _data(record: RunRecord) -> str:
 
 
 def _network(record: RunRecord) -> str:
-    exits = "without early exits" if record.plain else f"with {record.exits} exits"
-    done, planned = len(record.epochs), record.recipe.train.epochs
+    together = "and" if record.recipe.model.experts > 1 else "with"  # the network's name ends with its experts
+    exits = "without early exits" if record.plain else f"{together} {record.exits} exits"
+    done, planned = len(record.epochs), total_epochs(record.recipe)
     length = f"{planned} epochs" if done in (0, planned) else f"{done} of {planned} epochs"
     return f"{record.network} {exits}, trained with {record.method} for {length}."
 

@@ -1,5 +1,6 @@
 """Putting a network where it is to run, and everything that trains it around it."""
 
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -7,21 +8,24 @@ import torch
 
 from elfnet.checkpoint.format import Checkpoint
 from elfnet.criterion.class_weights import class_weights
-from elfnet.data.batches import EvaluationFeed, Normalisation, TrainingFeed
-from elfnet.data.batches_from_recipe import evaluation_batches, training_batches
+from elfnet.data.loading.build import evaluation_batches, training_batches
+from elfnet.data.loading.feed import EvaluationFeed, PairedFeed, Pairing, TrainingFeed
+from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.preparation_from_recipe import workers_of
 from elfnet.data.splits import Splits
-from elfnet.data.two_samplers import PairedFeed
+from elfnet.methods.mixing import PairMixing
 from elfnet.methods.refit.start import freeze_what_stays
 from elfnet.models.frozen import freeze_backbone
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import DataRecipe, Recipe
+from elfnet.train.ema import WeightAverage
 from elfnet.train.epoch_statistics import head_classes
 from elfnet.train.from_recipe import exit_loss_of, rule_of, schedule_of
 from elfnet.train.machine import Machine
 from elfnet.train.observer import Observer
-from elfnet.train.optimiser import build_sgd, restore_momentum
+from elfnet.train.optimizer import build_optimizer, restore_optimizer
 from elfnet.train.processes import Processes
+from elfnet.train.resizing import ProgressiveResizing
 from elfnet.train.trainer import Trainer
 from elfnet.train.training_forward import forward_and_mixing
 
@@ -36,6 +40,11 @@ class Assembled(NamedTuple):
     optimiser: torch.optim.Optimizer
     batches: TrainingFeed
     calibration: EvaluationFeed
+    average: WeightAverage | None
+
+    def evaluated(self, network: StagedNetwork) -> StagedNetwork:
+        """What is evaluated of the network that is trained: the average of its weights, if there is one."""
+        return network if self.average is None else self.average.network
 
 
 def assemble(
@@ -47,7 +56,16 @@ def assemble(
     saved: Checkpoint | None,
     observer: Observer,
     processes: Processes,
+    *,
+    first_epoch: int = 0,
 ) -> Assembled:
+    """Assemble one stage of a run.
+
+    Args:
+        recipe: of the stage.
+        saved: the checkpoint that the stage goes on from; None where it starts.
+        first_epoch: of the run's epochs, the one that the stage starts at.
+    """
     fabric = processes.fabric
     network.to(fabric.device)
     if machine.channels_last:
@@ -55,46 +73,63 @@ def assemble(
     if recipe.train.sync_batch_norm and processes.world > 1:
         torch.nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
     counts = splits.class_counts_C.tolist()
-    forward, mixing = forward_and_mixing(recipe, network, rule_of(recipe, len(counts)))
+    forward, mixing = forward_and_mixing(recipe, network, rule_of(recipe, len(counts)), splits.train.labels_N)
     if recipe.train.backbone_lr_factor == 0:
         freeze_backbone(network)
-    freeze_what_stays(recipe.refit.how, network)
-    optimiser = build_sgd(
+    freeze_what_stays(recipe.refit.method, network)
+    train = recipe.train
+    optimiser = build_optimizer(
         network,
-        lr=recipe.train.lr,
-        momentum=recipe.train.momentum,
-        weight_decay=recipe.train.weight_decay,
-        backbone_lr_factor=recipe.train.backbone_lr_factor,
+        name=train.optimizer,
+        lr=train.lr,
+        momentum=train.momentum,
+        weight_decay=train.weight_decay,
+        nesterov=train.nesterov,
+        beta2=train.beta2,
+        decay_norms_and_biases=train.decay_norms_and_biases,
+        backbone_lr_factor=train.backbone_lr_factor,
     )
     if saved is not None:
-        restore_momentum(optimiser, network, saved.optimiser)
+        restore_optimizer(optimiser, network, saved.optimiser)
+    average = WeightAverage(network, train.ema_decay) if train.ema_decay else None
+    if average is not None and saved is not None:
+        average.network.load_state_dict(dict(saved.weights))
+        average.steps = saved.progress["ema_steps"]
+    resizing = ProgressiveResizing(train.resize_start, train.resize_until, train.epochs)
     data = _workers_divided(recipe.data, processes.on_this_node)
-    batches, calibration = processes.one_first(lambda: _feeds(data, recipe, splits, normalisation, machine, processes))
+    pairing = mixing if isinstance(mixing, PairMixing) else None
+    batches, calibration = processes.one_first(
+        lambda: _feeds(data, recipe, splits, normalisation, machine, processes, pairing)
+    )
     if machine.compile:
-        forward.compile_for(-(-batches.batch_size // (processes.world * recipe.train.accumulate)))
+        part = -(-batches.batch_size // (processes.world * train.accumulate))
+        forward.compile_for(part, image_sizes=resizing.sizes)
     trainer = Trainer(
         fabric=fabric,
         forward=forward,
         optimiser=optimiser,
         loss=exit_loss_of(
-            recipe.criterion,
+            recipe,
             counts,
             network.exits,
+            experts=network.experts,
             temperature=None if saved is None else saved.progress.get("distil_temperature"),
         ),
         class_weights_C=torch.from_numpy(
             class_weights(recipe.criterion.reweight, counts, beta=recipe.criterion.effective_beta)
         ).float(),
         reweight=recipe.criterion.reweight,
-        schedule=schedule_of(recipe),
+        schedule=replace(schedule_of(recipe), first_epoch=first_epoch),
         batches=batches,
         is_head_C=head_classes(counts),
         seed=recipe.train.seed,
         accumulate=recipe.train.accumulate,
         mixing=mixing,
+        average=average,
+        resizing=resizing,
         on_step=observer.step,
     )
-    return Assembled(trainer, optimiser, batches, calibration)
+    return Assembled(trainer, optimiser, batches, calibration, average)
 
 
 def _feeds(
@@ -104,6 +139,7 @@ def _feeds(
     normalisation: Normalisation,
     machine: Machine,
     processes: Processes,
+    pairing: Pairing | None,
 ) -> tuple[TrainingFeed, EvaluationFeed]:
     """This process's share of both splits; image files are packed here if they are not yet."""
     device, share = processes.fabric.device, processes.share
@@ -115,6 +151,7 @@ def _feeds(
         device=device,
         channels_last=machine.channels_last,
         share=share,
+        pairing=pairing,
     )
     batches = feed(data, seed=recipe.train.seed)
     if recipe.model.branches == 2:

@@ -8,19 +8,20 @@ really do not run on those that left. Both give the criterion the same thing. Th
 # Shapes: E exits, B batch, C classes
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from elfnet.exits.training_rule import TrainingRule
-from elfnet.models.staged import StagedNetwork
+from elfnet.models.staged import StagedNetwork, reset_compiler, same_features
+from elfnet.train.gradient_equilibrium import GradientEquilibrium
 
 # Below this many examples a compiled stage is not used: torch.compile makes a graph of its own for a batch of one,
 # and small batches are rare.
 SMALLEST_COMPILED_BATCH = 2
 
-Run = Callable[[nn.Module, Tensor], Tensor]
+Run = Callable[[nn.Module, Any], Any]
 
 
 class ExitingForward(nn.Module):
@@ -30,27 +31,38 @@ class ExitingForward(nn.Module):
         network: stages and heads.
         rule: when examples leave; None: nobody leaves before the last exit (joint training, or a plain network).
         left: what happens to examples that left.
+        equilibrium: scale the gradients that exits send into the stages, so that together they weigh as one.
     """
 
     def __init__(
-        self, network: StagedNetwork, rule: TrainingRule | None, *, left: Literal["mask", "drop"] = "mask"
+        self,
+        network: StagedNetwork,
+        rule: TrainingRule | None,
+        *,
+        left: Literal["mask", "drop"] = "mask",
+        equilibrium: bool = False,
     ) -> None:
         super().__init__()
         self.network = network
         self.rule = rule
         self.left = left
+        self._fork = GradientEquilibrium(network.exits, network.experts) if equilibrium else same_features
         self._compiled_batch: int | None = None
         self._run_full: Run = _full_batch
         self._run_part: Run = _part_of_batch
 
-    def compile_for(self, batch_size: int) -> None:
-        """Compile in place, with graphs that do not depend on what happened before, so that a resumed run uses the
-        same ones: in `mask` one static graph for full batches (a smaller last batch runs uncompiled), in `drop` two
-        graphs a stage and head, a static one for full batches and one for all smaller sizes.
+    def compile_for(self, batch_size: int, *, image_sizes: int = 1) -> None:
+        """Compile in place, with graphs that do not depend on what happened before.
+
+        A resumed run then uses the same graphs: in `mask` one static graph for full batches (a smaller last batch runs
+        uncompiled), in `drop` two graphs per stage and head, a static one for full batches and one for all smaller
+        ones. With progressive resizing there is one of each per image size.
+
+        Args:
+            batch_size: of a full batch of this process.
+            image_sizes: how many sizes of images there will be.
         """
-        # What this process compiled before counts against torch's limit of graphs; past it, it would not compile.
-        torch.compiler.reset()
-        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 4 * self.network.exits)
+        reset_compiler(graphs=4 * self.network.exits * image_sizes)
         self._compiled_batch = batch_size
         if self.left == "mask" or self.rule is None:
             self.network.compile(dynamic=False)
@@ -67,19 +79,21 @@ class ExitingForward(nn.Module):
         if self.rule is not None and self.left == "drop":
             return self._drop(images, target_B, self.rule)
         full = self._compiled_batch in (None, len(images))
-        logits_EBC: Tensor = self.network(images) if full else self.network.forward(images)
+        run = self.network if full else self.network.forward
+        logits_EBC: Tensor = run(images, self._fork)
         if self.rule is None:
             return logits_EBC, torch.ones_like(logits_EBC[..., 0], dtype=torch.bool)
         return logits_EBC, self.rule.visited(logits_EBC, target_B)
 
     def _drop(self, images: Tensor, target_B: Tensor, rule: TrainingRule) -> tuple[Tensor, Tensor]:
         batch, last = len(images), self.network.exits - 1
-        features, target = images, target_B
+        features: Any = images
+        target = target_B
         here: Tensor | None = None  # positions in the batch of the examples still here; None: all of them
         logits_E, visited_E = [], []
         for k, (stage, head) in enumerate(self.network.pairs()):
-            features = self._run(stage, features)
-            logits = self._run(head, features)
+            to_head, features = self._fork(k, self._run(stage, features))
+            logits = self._run(head, to_head)
             logits_E.append(logits if here is None else _spread(logits, here, batch))
             visited_E.append(_mark(here, batch, target_B.device))
             if k == last:
@@ -96,17 +110,16 @@ class ExitingForward(nn.Module):
             here = stay if here is None else here[stay]
         return torch.stack(logits_E), torch.stack(visited_E)
 
-    def _run(self, module: nn.Module, features: Tensor) -> Tensor:
-        if self._compiled_batch is None:
-            result: Tensor = module(features)
-        elif len(features) == self._compiled_batch:
-            result = self._run_full(module, features)
-        elif len(features) < SMALLEST_COMPILED_BATCH:
-            result = module(features)
-        else:
-            torch._dynamo.mark_dynamic(features, 0)
-            result = self._run_part(module, features)
-        return result
+    def _run(self, module: nn.Module, features: Any) -> Any:
+        tensors: tuple[Tensor, ...] = features if isinstance(features, tuple) else (features,)
+        examples = len(tensors[0])
+        if examples == self._compiled_batch:
+            return self._run_full(module, features)
+        if self._compiled_batch is None or examples < SMALLEST_COMPILED_BATCH:
+            return module(features)
+        for tensor in tensors:
+            torch._dynamo.mark_dynamic(tensor, 0)
+        return self._run_part(module, features)
 
     def _empty(self, target_B: Tensor) -> tuple[Tensor, Tensor]:
         """Nobody came: no layer runs (batch norm could not), and every parameter gets a gradient of zero."""
@@ -125,14 +138,12 @@ class ExitingForward(nn.Module):
 
 
 # Two functions that do the same: torch keeps compiled graphs by function, so neither is ever run with the other's.
-def _full_batch(module: nn.Module, features: Tensor) -> Tensor:
-    result: Tensor = module(features)
-    return result
+def _full_batch(module: nn.Module, features: Any) -> Any:
+    return module(features)
 
 
-def _part_of_batch(module: nn.Module, features: Tensor) -> Tensor:
-    result: Tensor = module(features)
-    return result
+def _part_of_batch(module: nn.Module, features: Any) -> Any:
+    return module(features)
 
 
 def _zero(modules: list[nn.Module]) -> Tensor:
@@ -141,8 +152,10 @@ def _zero(modules: list[nn.Module]) -> Tensor:
     return sum((p.flatten()[:1].sum() * 0 for p in parameters), start=parameters[0].new_zeros(()))
 
 
-def _rows(features: Tensor, index: Tensor) -> Tensor:
-    """Rows of a feature map, in the memory layout it had."""
+def _rows(features: Any, index: Tensor) -> Any:
+    """Rows of a feature map, in the memory layout it had; of every tensor where a stage passes on several."""
+    if isinstance(features, tuple):
+        return tuple(_rows(tensor, index) for tensor in features)
     if features.dim() == 4 and features.is_contiguous(memory_format=torch.channels_last):
         # Selecting from the (batch, height, width, channel) view copies whole rows and keeps the layout.
         return features.permute(0, 2, 3, 1).index_select(0, index).permute(0, 3, 1, 2)

@@ -9,7 +9,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.distributed import ReduceOp
 
-from elfnet.data.share import Share
+from elfnet.data.loading.sampler import Share
 from elfnet.errors import ElfnetError, RequestError, WorkError
 
 T = TypeVar("T")
@@ -90,18 +90,24 @@ class Processes:
         self._agree(failure)
         return self.gathered(None if result is None else result[0])[0]
 
-    def average_statistics(self, network: nn.Module) -> None:
+    def average_statistics(self, network: nn.Module, averaged: nn.Module | None = None) -> None:
         """Give every process the mean of all running statistics of batch norm, each of which saw its share only.
 
         Frozen layers learn none; synchronised ones agree already.
+
+        Args:
+            averaged: a copy of the network with a moving average of its weights and statistics, treated alike.
         """
         if self.world == 1:
             return
-        for module in network.modules():
+        copies = (averaged or network).modules()
+        for module, other in zip(network.modules(), copies, strict=True):
             learns = isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training
             if not learns or isinstance(module, nn.SyncBatchNorm):
                 continue
-            for name, statistic in module.named_buffers(recurse=False):
+            statistics = list(module.named_buffers(recurse=False))
+            statistics += [] if other is module else list(other.named_buffers(recurse=False))
+            for name, statistic in statistics:
                 if name == "num_batches_tracked":
                     torch.distributed.all_reduce(statistic, ReduceOp.MAX)
                 else:

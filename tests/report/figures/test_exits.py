@@ -11,7 +11,6 @@ import pytest
 from elfnet.calibrate.family import Family
 from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.evaluate.calibration_error import calibration_error
-from elfnet.recipe.load import load_recipe
 from elfnet.report.figures.base import NoFigure, RunFigure
 from elfnet.report.figures.exits import (
     MAX_POINTS,
@@ -19,7 +18,6 @@ from elfnet.report.figures.exits import (
     draw_confidence_in_true_class,
     draw_exit_shares_at_points,
     exit_shares_at_points,
-    loss_scale,
     points_to_show,
     reliability,
     reliability_by_exit,
@@ -148,11 +146,6 @@ def test_bins_hold_at_most_and_at_least() -> None:
     shares = share_by_bin(np.array([0.0, 0.1, 0.1000001, 0.5, 0.89, 0.9, 1.0, 1.0]))
     assert shares == pytest.approx([2 / 8, 1 / 8, 0, 0, 1 / 8, 0, 0, 0, 1 / 8, 3 / 8])
     assert share_by_bin(np.array([])) is None
-
-
-def test_cosines_take_the_scale_of_the_loss() -> None:
-    assert loss_scale(load_recipe("cifar10-lt/elf-ldam-drw")) == 30
-    assert loss_scale(load_recipe("cifar10-lt/elf-ce-drw")) == 1
 
 
 def test_caption_counts_the_two_kinds(elf_run: RunDirectory) -> None:

@@ -61,7 +61,10 @@ class Preprocessing(Part):
 
 
 class MultiplyAdds(Part):
-    """Of one image: each stage, each head, and the plain backbone (all stages and the last head)."""
+    """Of one image: each stage, each head, and the plain backbone.
+
+    The plain backbone is all stages and the last head; in a network with experts, all up to the first expert's.
+    """
 
     stages: tuple[Count, ...]
     heads: tuple[Count, ...]
@@ -71,8 +74,8 @@ class MultiplyAdds(Part):
     def _adds_up(self) -> Self:
         if not self.heads or len(self.stages) != len(self.heads):
             raise ValueError(f"there are {len(self.stages)} stages and {len(self.heads)} heads")
-        if self.plain != sum(self.stages) + self.heads[-1]:
-            raise ValueError("plain is not the sum of all stages and the last head")
+        if self.plain not in (sum(self.stages[: k + 1]) + head for k, head in enumerate(self.heads)):
+            raise ValueError("plain is not the sum of the stages up to an exit and its head")
         return self
 
     @property

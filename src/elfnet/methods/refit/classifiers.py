@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from elfnet.data.batches import EvaluationFeed
 from elfnet.data.examples import Examples, Ints
+from elfnet.data.loading.feed import EvaluationFeed
 from elfnet.evaluate.run_network import logits_of
 from elfnet.models.evaluation_mode import evaluation_mode
+from elfnet.models.experts import own_logits
 from elfnet.models.heads import Head, LinearClassifier
 from elfnet.models.staged import StagedNetwork
 
@@ -51,9 +52,10 @@ class LabelledFeed:
 
 
 def logits_and_labels(network: StagedNetwork, feed: LabelledFeed) -> tuple[list[Tensor], Ints]:
-    """Logits of every exit, E tensors of shape (N, C) in float64; and labels (N,)."""
-    logits_NEC = torch.from_numpy(logits_of(network, feed.batches)).double()
-    return list(logits_NEC.unbind(dim=1)), feed.labels()
+    """What the classifier of every exit gives, E tensors of shape (N, C) in float64; and labels (N,)."""
+    answers_NEC = torch.from_numpy(logits_of(network, feed.batches)).double()
+    logits_ENC = own_logits(answers_NEC.transpose(0, 1), network.experts)
+    return list(logits_ENC), feed.labels()
 
 
 @torch.no_grad()

@@ -54,7 +54,8 @@ class NetworkShape:
 
     Attributes:
         image_shape: height, width, channels.
-        plain: multiply-adds of all stages and the last head, which is the plain backbone.
+        plain: multiply-adds of the plain backbone.
+        experts: number of last stages that are experts, which all read the last stage before them; 1 for none.
     """
 
     image_shape: tuple[int, ...]
@@ -62,6 +63,7 @@ class NetworkShape:
     stages: tuple[PartShape, ...]
     heads: tuple[PartShape, ...]
     plain: int
+    experts: int = 1
 
 
 def network_shape(record: RunRecord) -> NetworkShape | str:
@@ -82,12 +84,12 @@ def network_shape(record: RunRecord) -> NetworkShape | str:
     except (SafetensorError, OSError) as error:
         return f"the checkpoint of {record.name} is damaged ({' '.join(str(error).split())})"
     try:
-        return _network(record.info.image_shape, costs, shapes)
+        return _network(record, costs, shapes)
     except (KeyError, IndexError, TypeError, ValueError):
         return f"the checkpoint of {record.name} has no stages and heads that this figure can show"
 
 
-def _network(image_shape: tuple[int, ...], costs: StoredCosts, shapes: Shapes) -> NetworkShape:
+def _network(record: RunRecord, costs: StoredCosts, shapes: Shapes) -> NetworkShape:
     stages, heads = [], []
     for k, (stage_cost, head_cost) in enumerate(zip(costs.stages, costs.heads, strict=True)):
         stage, head = _part(shapes, f"stages.{k}."), _part(shapes, f"heads.{k}.")
@@ -96,11 +98,12 @@ def _network(image_shape: tuple[int, ...], costs: StoredCosts, shapes: Shapes) -
         filters = [shape[0] for shape in _convolutions(head)] or [_classifier(head)[1]]
         heads.append(PartShape(len(_convolutions(head)), filters[-1], _parameters(head), head_cost))
     return NetworkShape(
-        image_shape=image_shape,
+        image_shape=record.info.image_shape,
         classes=_classifier(_part(shapes, f"heads.{len(heads) - 1}."))[0],
         stages=tuple(stages),
         heads=tuple(heads),
         plain=costs.plain,
+        experts=record.recipe.model.experts,
     )
 
 
@@ -182,7 +185,7 @@ def draw_architecture(shape: NetworkShape) -> "Figure":
     for k, (stage, head, cost) in enumerate(zip(shape.stages, shape.heads, cumulative_cost(shape), strict=True)):
         middle, below = _STAGE_LEFT + _BOX_WIDTH / 2, k + _BOX_HEIGHT / 2
         _arrow(axes, (middle, k - (0.34 if k == 0 else 1 - _BOX_HEIGHT)), (middle, k))
-        _box(axes, _STAGE_LEFT, k, f"stage {k + 1}", stage, shape.plain, BLUE, "-")
+        _box(axes, _STAGE_LEFT, k, _stage_name(shape, k), stage, shape.plain, BLUE, "-")
         _arrow(axes, (_STAGE_LEFT + _BOX_WIDTH, below), (_HEAD_LEFT, below))
         _box(
             axes,
@@ -196,6 +199,11 @@ def draw_architecture(shape: NetworkShape) -> "Figure":
         )
         axes.text(_COST_AT, below, fmt.cost(cost), ha="center", va="center", fontsize=10)
     return figure
+
+
+def _stage_name(shape: NetworkShape, k: int) -> str:
+    first_expert = len(shape.stages) - shape.experts
+    return f"stage {k + 1}" if shape.experts == 1 or k < first_expert else f"expert {k - first_expert + 1}"
 
 
 def _box(axes: Any, left: float, top: float, name: str, part: PartShape, plain: int, colour: str, line: Any) -> None:

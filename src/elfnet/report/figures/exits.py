@@ -15,7 +15,7 @@ from elfnet.evaluate.derived import CHUNK_BYTES
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.replay import derive_for
 from elfnet.exits.policy import Reading, probability_and_prediction
-from elfnet.recipe.schema import Recipe
+from elfnet.recipe.stages import final_recipe, loss_scale
 from elfnet.report import formatting as fmt
 from elfnet.report.figures.base import (
     BLUE,
@@ -245,7 +245,7 @@ def confidence_in_true_class(record: RunRecord) -> FigureOrReason:
     name = "confidence-in-true-class"
     if record.table is None:
         return NoFigure(name, record.no_table)
-    scale = loss_scale(record.recipe)
+    scale = loss_scale(final_recipe(record.recipe))
     confidence_N = true_class_confidence(record.table, scale=scale)
     is_head_N = head_classes(record.info.class_counts_C)[record.table.labels_N]
     halves = {"head": confidence_N[is_head_N], "tail": confidence_N[~is_head_N]}
@@ -259,11 +259,6 @@ def confidence_in_true_class(record: RunRecord) -> FigureOrReason:
         f"{record.measured_on} ({', '.join(f'{half} {len(values):,}' for half, values in halves.items())}).",
         lambda: draw_confidence_in_true_class({half: share_by_bin(values) for half, values in halves.items()}),
     )
-
-
-def loss_scale(recipe: Recipe) -> float:
-    """Return the factor of the logits in the loss: the scale of LDAM's cosines, 1 for other losses."""
-    return recipe.criterion.ldam_scale if recipe.criterion.loss == "ldam" else 1.0
 
 
 def true_class_confidence(table: ExitTable, *, scale: float) -> NDArray[np.float64]:

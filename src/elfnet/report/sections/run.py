@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import tomli_w
 
+from elfnet.recipe.stages import total_epochs
 from elfnet.report import formatting as fmt
 from elfnet.report.figures.architecture import architecture
 from elfnet.report.figures.exits import exit_shares_at_points
@@ -135,7 +136,7 @@ def _settings(record: RunRecord) -> Table:
         weighting = f"{weights}, from epoch {switch}"
     rows = [
         ("method", record.method),
-        ("epochs", f"{len(record.epochs)} of {recipe.train.epochs}"),
+        ("epochs", f"{len(record.epochs)} of {total_epochs(recipe)}"),
         ("batch size", f"{recipe.train.batch_size}"),
         ("learning rate", f"{recipe.train.lr:g}, momentum {recipe.train.momentum:g}"),
         ("weight decay", f"{recipe.train.weight_decay:g}"),
