@@ -6,7 +6,7 @@ Run: python docs/generate_methods.py
 from pathlib import Path
 
 from elfnet.recipe.load import load_recipe, shipped_methods
-from elfnet.report.method_name import method_name
+from elfnet.report import method_name
 
 PAGE = Path(__file__).parent / "methods.md"
 

@@ -13,7 +13,7 @@ from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.evaluate.run_table import evaluate_run
 from elfnet.recipe.load import load_recipe, shipped_methods
 from elfnet.recipe.schema import Recipe
-from elfnet.report.method_name import method_name
+from elfnet.report import method_name
 from elfnet.train.session import train_recipe
 
 

@@ -20,8 +20,7 @@ from elfnet.methods.refit.fit import FITTED
 from elfnet.models.build import build_network
 from elfnet.recipe.load import load_recipe, save_recipe
 from elfnet.recipe.schema import DataRecipe, Recipe
-from elfnet.report.method_name import method_name
-from elfnet.report.write import write_report
+from elfnet.report import method_name, write_report
 from elfnet.train import refit_run
 from elfnet.train.launch import Launch
 from elfnet.train.observer import Silent

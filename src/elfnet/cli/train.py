@@ -82,7 +82,7 @@ def run(words: Sequence[str]) -> int:
     device = trained.info()["machine"]["device"]
     results = measure_run(trained, calibrate_run(trained, device=device), device=device)
 
-    from elfnet.report.write import write_report
+    from elfnet.report import write_report
 
     report = write_report([trained])
     if asked.json:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from elfnet.data.groups import GROUP_NAMES
-from elfnet.report.number_text import DASH
+from elfnet.report.formatting import DASH
 from elfnet.reproduce.shown_points import BUDGETS, COMPARED, FULL
 
 NOT_RUN = "not run"
