@@ -24,7 +24,8 @@ LEANING = (1.5, 1.0, 0.5, 0.0)
 @pytest.fixture
 def log_prior(make_table: TableFactory) -> Floats:
     counts_C = make_table().class_counts_C
-    return np.log(counts_C / counts_C.sum())
+    log_prior_C: Floats = np.log(counts_C / counts_C.sum())
+    return log_prior_C
 
 
 @pytest.fixture

@@ -112,7 +112,8 @@ class _TauFit:
         weight_N = _class_weights(self.labels_N[chosen_N])
         score_TE = self.right_TEN[:, :, chosen_N] @ weight_N
         # The same right answers added up in another order differ in the last bits only.
-        return np.argmax(score_TE >= score_TE.max(axis=0) - 1e-12, axis=0)
+        best_E: NDArray[np.int64] = np.argmax(score_TE >= score_TE.max(axis=0) - 1e-12, axis=0)
+        return best_E
 
     def right(self, tau_E: NDArray[np.int64], chosen_N: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Share of the exits at which each of the chosen examples is answered right."""

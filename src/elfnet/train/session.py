@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +211,7 @@ def _train(
         keep_start(run, signature_of_run(stage.recipe.model, info), network)
     if saved is not None:
         signature = signature_of_run(stage.recipe.model, info)
-        processes.together(lambda: require_network(saved, signature, run.checkpoint("last")))
+        processes.together(partial(require_network, saved, signature, run.checkpoint("last")))
         network.load_state_dict(dict(saved.trained_weights or saved.weights))
         state = RunState(epochs_done=saved.epochs_done, **saved.progress)
     observer.started(recipe, info, state.epochs_done)
