@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor
 
 from elfnet.criterion.cross_entropy import CrossEntropy
 from elfnet.criterion.exit_loss import ExitLoss
+from elfnet.data.loading.feed import TrainingBatch
 from elfnet.exits.training_rule import TrainingRule
 from elfnet.models.build import build_network
 from elfnet.train.epoch_statistics import head_classes
@@ -47,9 +47,9 @@ class SameBatch:
     def __len__(self) -> int:
         return STEPS
 
-    def epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:  # noqa: ARG002 (every feed takes it)
-        for _ in range(STEPS):
-            yield self._images, self._labels_B
+    def epoch(self, epoch: int) -> Iterator[TrainingBatch]:  # noqa: ARG002 (every feed takes it)
+        for step in range(STEPS):
+            yield TrainingBatch(step, self._images, self._labels_B, torch.arange(self.batch_size))
 
     def close(self) -> None:
         """Nothing was opened."""

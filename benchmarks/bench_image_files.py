@@ -29,9 +29,9 @@ from PIL import Image, ImageEnhance
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from elfnet.data.batches import TrainingFeed
-from elfnet.data.batches_from_recipe import IMAGENET, training_batches
 from elfnet.data.from_recipe import load_splits
+from elfnet.data.loading.build import IMAGENET, training_batches
+from elfnet.data.loading.feed import TrainingFeed
 from elfnet.data.read_image import Limits, read_crop
 from elfnet.data.resize import Part
 from elfnet.recipe.load import load_recipe

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from elfnet.calibrate.family import Family
 from elfnet.checkpoint.run_directory import RunDirectory, open_run
-from elfnet.data.batches import Normalisation
 from elfnet.data.from_recipe import load_splits
+from elfnet.data.loading.normalise import Normalisation
 from elfnet.deploy.bundle.parity import join_answers
 from elfnet.deploy.engine import Answers, Engine
 from elfnet.deploy.export_variants import make_variant

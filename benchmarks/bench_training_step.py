@@ -8,6 +8,7 @@
 - `mask`: ELF on top of it, examples that left are masked.
 - `drop`: ELF, examples that left are dropped, for several shares leaving at each exit. Who leaves is dictated, so that
   shares are exact; the rule is evaluated all the same.
+- `averaging`: taking the weights of a ResNet-32 with exits into their moving average (`train.ema_decay`), by itself.
 """
 
 import subprocess
@@ -24,6 +25,7 @@ from elfnet.criterion.reduction import weighted_batch_mean
 from elfnet.exits.training_rule import TrainingRule
 from elfnet.models.build import build_network
 from elfnet.models.cost import count_cost
+from elfnet.train.ema import WeightAverage
 from elfnet.train.epoch_statistics import EpochStatistics
 from elfnet.train.exiting_forward import ExitingForward
 from elfnet.train.kept_memory import keep_freed_memory
@@ -133,6 +135,13 @@ def ours(
     return step
 
 
+def averaging() -> Callable[[], object]:
+    """What a moving average of the weights adds to a step."""
+    network = build_network("resnet32", classes=CLASSES)
+    average = WeightAverage(network, 0.999)
+    return lambda: average.update(network)
+
+
 def flops_share(shares: tuple[float, ...]) -> float:
     """Training multiply-adds of `drop` relative to the plain network, from the shares alone."""
     cost = count_cost(build_network("resnet32", classes=CLASSES), (3, 32, 32))
@@ -161,6 +170,7 @@ def main() -> None:
         "plain": ours(images, target, machine, None, exits=False, left="mask"),
         "mask": ours(images, target, machine, rule, exits=True, left="mask"),
     }
+    steps["averaging"] = averaging()
     dictated = DictatedRule()
     drop = ours(images, target, shrinking, dictated, exits=True, left="drop")
 
@@ -183,6 +193,7 @@ def main() -> None:
             },
             "plain against straightforward (aim: at least 2.2)": ratio(seconds, "straightforward", "plain"),
             "mask against plain (aim: at most 1.35)": ratio(seconds, "mask", "plain"),
+            "averaging the weights, share of a mask step (aim: at most 0.03)": ratio(seconds, "averaging", "mask"),
             "drop against mask, nobody leaves (aim: at most 1.05)": ratio(seconds, "drop, nobody leaves", "mask"),
             "drop by share leaving at exits 1..4": {
                 name: {

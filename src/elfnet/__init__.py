@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from elfnet.models.staged import StagedNetwork
     from elfnet.recipe.load import load_recipe, recipe_names
     from elfnet.recipe.schema import Recipe
-    from elfnet.report.write import write_report
+    from elfnet.report import write_report
     from elfnet.train.session import train_recipe
 
 _HOME = {
@@ -76,7 +76,7 @@ _HOME = {
     "thresholds_for_budget": "elfnet.calibrate.per_exit",
     "thresholds_for_floor": "elfnet.calibrate.per_exit",
     "train_recipe": "elfnet.train.session",
-    "write_report": "elfnet.report.write",
+    "write_report": "elfnet.report",
 }
 
 __all__ = [

@@ -6,17 +6,20 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from elfnet.calibrate.family import Family
 from elfnet.checkpoint.format import tensors_sha256
 from elfnet.cli.file_progress import FileProgress
 from elfnet.cli.main import main
 from elfnet.cli.prediction_lines import Columns, Csv, JsonLines
 from elfnet.deploy import export_run as module
+from elfnet.deploy.bundle.read import open_bundle
 from elfnet.deploy.classify_files import Classified
 from elfnet.deploy.model import Prediction
 from elfnet.deploy.onnx_export import export_stages
@@ -122,6 +125,25 @@ def test_files_folders_and_lists_give_the_same(
     code, out, error = elfnet("predict", bundle, "-")
     assert (code, out) == (1, "")
     assert "no image was named on standard input" in error
+
+
+@pytest.mark.usefixtures("bundle")
+def test_a_bundle_answers_with_adjusted_logits(elfnet: Call, finished: Path, photos: Path, tmp_path: Path) -> None:
+    run, adjusted = tmp_path / "run", tmp_path / "adjusted.elfnet"
+    shutil.copytree(finished, run)
+    assert elfnet("calibrate", run, "--logit-adjustment", "on")[0] == 0
+    family = Family.open(run / "policy.json")
+    assert family.adjustment is not None
+    leaving_at_once = replace(family.points[0].policy, thresholds=(0.0,) * 3)
+    family = replace(family, points=(replace(family.points[0], policy=leaving_at_once),))
+    family.save(run / "policy.json")
+    assert elfnet("export", run, "--out", adjusted, "--overwrite")[0] == 0
+    assert open_bundle(adjusted).family == family
+    ours, theirs = (lines(elfnet("predict", model, photos)[1]) for model in (adjusted, run))
+    assert {record["exit"] for record in ours} == {1}
+    for one, other in zip(ours, theirs, strict=True):
+        assert one["label"] == other["label"]
+        assert one["confidence"] == pytest.approx(other["confidence"], abs=1e-4)
 
 
 def test_a_run_answers_like_its_bundle(elfnet: Call, finished: Path, bundle: Path, photos: Path) -> None:

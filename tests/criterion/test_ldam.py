@@ -73,12 +73,6 @@ def test_margins_move_with_the_module_but_are_not_saved() -> None:
     assert loss.state_dict() == {}
 
 
-@pytest.mark.parametrize("scale", [0.0, -1.0])
-def test_scale_must_be_positive(scale: float) -> None:
-    with pytest.raises(RequestError, match=r"criterion\.ldam_scale=.* must be positive"):
-        LDAM(torch.zeros(2), scale=scale)
-
-
 def test_a_class_without_examples_is_refused() -> None:
     with pytest.raises(RequestError, match="class 1 has no training example"):
         ldam_margins([10, 0, 5], max_margin=0.5, power=0.25)

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from elfnet.data.describe_listing import listings_at
-from elfnet.data.feature_batches import FeatureEvaluationBatches, FeatureTrainingBatches, measured_normalisation
 from elfnet.data.feature_rows import FeatureRows, features
+from elfnet.data.loading.features import FeatureSource, measured_normalisation
+from elfnet.data.loading.feed import EvaluationFeed, SampledFeed
 from elfnet.data.source import SourceRequest
 from elfnet.data.splits import make_splits
 from elfnet.errors import RequestError, WorkError
@@ -135,20 +136,21 @@ def test_batches_are_standardised_images_of_one_pixel() -> None:
     values[:, 2] = 7  # constant: shifted only
     rows = FeatureRows(values, np.arange(50) % 3)
     normalisation = measured_normalisation(rows)
-    evaluation = FeatureEvaluationBatches(rows, normalisation, batch_size=16, device=CPU)
+    source = FeatureSource(rows, normalisation, device=CPU)
+    evaluation = EvaluationFeed(source, len(rows), batch_size=16)
     found = torch.cat(list(evaluation))
     assert found.shape == (50, 4, 1, 1)
     assert len(evaluation) == 4
     assert evaluation.rows().tolist() == list(range(50))
     assert torch.allclose(found.mean(dim=0), torch.zeros(4, 1, 1), atol=1e-5)
     assert found.std(dim=0, correction=0).flatten().tolist() == pytest.approx([1, 1, 0, 1], abs=1e-5)
-    training = FeatureTrainingBatches(rows, normalisation, batch_size=16, seed=0, device=CPU)
+    training = SampledFeed(source, rows.labels_N, batch_size=16, seed=0, device=CPU)
     for epoch in (0, 1):
         parts = list(training.epoch(epoch))
-        assert [len(labels_B) for _, labels_B in parts] == [16, 16, 16, 2]
-        order = torch.cat([features for features, _ in parts])
+        assert [len(part.labels_b) for part in parts] == [16, 16, 16, 2]
+        order = torch.cat([part.images for part in parts])
         place = [int((found == row).all(dim=(1, 2, 3)).nonzero()) for row in order]
         assert sorted(place) == list(range(50))
-        assert torch.cat([labels_B for _, labels_B in parts]).tolist() == [row % 3 for row in place]
-        again = torch.cat([features for features, _ in training.epoch(epoch)])
+        assert torch.cat([part.labels_b for part in parts]).tolist() == [row % 3 for row in place]
+        again = torch.cat([part.images for part in training.epoch(epoch)])
         assert torch.equal(order, again)

@@ -20,8 +20,9 @@ from elfnet.deploy.torch_backend import TorchBackend
 from elfnet.errors import RequestError
 from elfnet.evaluate.derived import derive
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.replay import Replay, replay
+from elfnet.evaluate.replay import Replay, derive_for, replay
 from elfnet.evaluate.run_network import logits_of
+from elfnet.exits.logit_adjustment import LogitAdjustment
 from elfnet.exits.policy import NEVER, Policy
 from elfnet.models.build import build_network
 from elfnet.models.cost import count_cost
@@ -135,9 +136,32 @@ class FromTable:
         return features[stay]
 
 
+ADJUSTMENT = LogitAdjustment((0.3, 0.0, 0.8, 1.2), tuple(np.log([0.5, 0.25, 0.15, 0.07, 0.03]).tolist()))
+
+
+def test_engine_equals_replay_with_adjusted_logits(
+    network: StagedNetwork, table: ExitTable, images: NDArray[np.float32], thresholds: list[float]
+) -> None:
+    """From images to answers: what the exit table says of an adjusted policy is what the engine does."""
+    adjusted = replace(table, adjustment=ADJUSTMENT)
+    family = fixed_points(adjusted, thresholds)
+    engine = Engine(TorchBackend(network), family)
+    changed = 0
+    for point in family.points:
+        expected = replay(table, point.policy)
+        assert_same(engine(images, operating_point=point.name), expected)
+        changed += int(
+            (expected.prediction_N != replay(table, replace(point.policy, adjustment=None)).prediction_N).sum()
+        )
+    assert changed > IMAGES // 4
+
+
+@pytest.mark.parametrize("adjustment", [None, ADJUSTMENT])
 @pytest.mark.parametrize("combine", [False, True])
 @pytest.mark.parametrize("batch", [1, 2, 13, 200])
-def test_the_same_logits_give_the_same_bits(table: ExitTable, batch: int, combine: bool) -> None:
+def test_the_same_logits_give_the_same_bits(
+    table: ExitTable, batch: int, combine: bool, adjustment: LogitAdjustment | None
+) -> None:
     """Whether all leave at once, nobody does, or some: exits, answers and confidences are those of replay, exactly."""
     rng = np.random.default_rng(0)
     logits_NEC = rng.normal(0, 2, (200, 4, CLASSES)).astype(np.float32)
@@ -146,7 +170,7 @@ def test_the_same_logits_give_the_same_bits(table: ExitTable, batch: int, combin
     logits_NEC[1, 1:] = [500, 0, 0, 0, 0]
     logits_NEC[2, 1, 0] = -np.inf
     made_up = replace(table, logits_NEC=logits_NEC, labels_N=np.arange(200) % CLASSES)
-    policy = Policy("some", (0.6, 0.7, 0.55), (0.8, 1.0, 1.2, 0.7), combine=combine)
+    policy = Policy("some", (0.6, 0.7, 0.55), (0.8, 1.0, 1.2, 0.7), combine=combine, adjustment=adjustment)
     engine = Engine(FromTable(made_up), _family_with(table, policy))
     rows = np.arange(200, dtype=np.float32).reshape(-1, 1, 1, 1)
     expected = replay(made_up, policy)
@@ -176,7 +200,7 @@ def test_numbers_of_a_broken_network_convince_nobody(table: ExitTable, wrong: fl
 
 
 def _family_with(table: ExitTable, policy: Policy) -> Family:
-    derived = derive(table, policy.confidence_scale, combine=policy.combine)
+    derived = derive_for(table, policy)
     point = measured_point(derived, policy, rule="fixed")
     return Family.of(table, [point], confidence_scale=policy.confidence_scale)
 

@@ -20,8 +20,8 @@ from elfnet.calibrate.family_request import FamilyRequest
 from elfnet.calibrate.fit_family import fit_family
 from elfnet.calibrate.fixed_points import fixed_points
 from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.data.batches import Normalisation
 from elfnet.data.from_recipe import load_splits
+from elfnet.data.loading.normalise import Normalisation
 from elfnet.deploy import export_run as export_module
 from elfnet.deploy import export_variants as module
 from elfnet.deploy.bundle.measured import AgainstFloat32

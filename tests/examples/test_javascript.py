@@ -5,6 +5,7 @@
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from elfnet.deploy.graph_parts import PLACE, stage_alone
 from elfnet.deploy.load import load
 from elfnet.evaluate.derived import derive
 from elfnet.evaluate.run_table import evaluate_run
+from elfnet.exits.logit_adjustment import LogitAdjustment
 from elfnet.exits.policy import Policy
 from elfnet.recipe.load import load_recipe
 from elfnet.train.session import train_recipe
@@ -66,6 +68,11 @@ def run(tiny_settings: dict[str, Any], tmp_path_factory: pytest.TempPathFactory)
     points.append(
         measured_point(by_entropy, by_entropy.policy("entropy", thresholds(by_entropy.confidence_NE)), rule="fixed")
     )
+    log_prior = tuple(np.log(table.class_counts_C / table.class_counts_C.sum()).tolist())
+    adjusted = derive(replace(table, adjustment=LogitAdjustment((0.5, 0.0, 1.0, 0.2), log_prior)), scale)
+    points.append(
+        measured_point(adjusted, adjusted.policy("adjusted", thresholds(adjusted.confidence_NE)), rule="fixed")
+    )
     Family.of(table, points, confidence_scale=scale).save(trained.policy_file)
     return trained
 
@@ -94,7 +101,7 @@ def answers(bundle: Path, pixels_NHWK: NDArray[np.uint8], file: Path, *point: st
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("point", ["thirds", "second head not run", "full", "first", "mean", "entropy"])
+@pytest.mark.parametrize("point", ["thirds", "second head not run", "full", "first", "mean", "entropy", "adjusted"])
 def test_answers_as_python_does(bundle: Path, images: NDArray[np.uint8], tmp_path: Path, point: str) -> None:
     found = answers(bundle, images, tmp_path / "pixels", point)
     model = load(bundle, threads=1)

@@ -20,10 +20,18 @@ from torch import Tensor, nn
 from elfnet.criterion.base_loss import BaseLoss
 from elfnet.criterion.distillation import Distillation
 from elfnet.criterion.exit_loss import ExitLoss
-from elfnet.data.batches import Normalisation
-from elfnet.data.feature_batches import FeatureTrainingBatches
+from elfnet.data.examples import Ints
 from elfnet.data.feature_rows import FeatureRows
+from elfnet.data.images.policies import RandAugment
+from elfnet.data.loading.features import FeatureSource
+from elfnet.data.loading.feed import BatchSource, SampledFeed, TrainingBatch
+from elfnet.data.loading.memory import AugmentedSource
+from elfnet.data.loading.normalise import Normalisation
+from elfnet.data.preparation import Augmentation
 from elfnet.exits.training_rule import TrainingRule
+from elfnet.methods.cutmix import CutMix, MinorityCutMix
+from elfnet.methods.mixing import MixSchedule, PairMixing, unmixed
+from elfnet.methods.mixup import Mixup
 from elfnet.models.experts import ExpertNetwork
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.load import load_recipe
@@ -46,6 +54,9 @@ CASES: dict[str, dict[str, Any]] = {
     "balanced": {"left": "mask", "sampler": "class-balanced"},
     "distilled": {"left": "mask", "accumulate": 2, "distil": 0.5},
     "experts": {"left": "drop", "accumulate": 2, "experts": True},
+    "mixup": {"left": "mask", "accumulate": 2, "mix": "mixup"},
+    "cutmix": {"left": "mask", "mix": "cutmix"},
+    "cmo": {"left": "drop", "mix": "cmo", "sampler": "square-root"},
 }
 
 
@@ -56,22 +67,42 @@ class CrossEntropy64(BaseLoss):
         return -logits.log_softmax(dim=-1).gather(-1, target.unsqueeze(-1)).squeeze(-1)
 
 
-class InFloat64(FeatureTrainingBatches):
-    def epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        for features, labels_B in super().epoch(epoch):
-            yield features.double(), labels_B
+class InFloat64(SampledFeed):
+    def epoch(self, epoch: int) -> Iterator[TrainingBatch]:
+        for batch in super().epoch(epoch):
+            partners = batch.partners
+            if partners is not None:
+                partners = partners._replace(images=partners.images.double())
+            yield batch._replace(images=batch.images.double(), partners=partners)
 
 
-def rows() -> FeatureRows:
-    rng = np.random.default_rng(3)
-    labels_N = np.repeat(np.arange(CLASSES), COUNTS)
+def labels() -> Ints:
+    return np.repeat(np.arange(CLASSES), COUNTS)
+
+
+def source(mix: str) -> BatchSource:
+    """Feature rows, or images for what pastes patches, augmented at random."""
+    rng, labels_N, cpu = np.random.default_rng(3), labels(), torch.device("cpu")
+    if mix in ("cutmix", "cmo"):
+        centres = rng.integers(60, 200, size=(CLASSES, 4, 4, 1))
+        images = (centres[labels_N] + rng.integers(-50, 50, size=(49, 4, 4, 1))).astype(np.uint8)
+        augmentation = Augmentation(crop="padded", flip=True, pad=1, policy=RandAugment(), cutout=2)
+        return AugmentedSource(images, augmentation, Normalisation((0.5,), (0.3,)), seed=1, device=cpu)
     centres_CF = rng.normal(size=(CLASSES, FEATURES))
-    return FeatureRows((centres_CF[labels_N] + rng.normal(size=(49, FEATURES))).astype(np.float32), labels_N)
+    rows = FeatureRows((centres_CF[labels_N] + rng.normal(size=(49, FEATURES))).astype(np.float32), labels_N)
+    return FeatureSource(rows, Normalisation((0.0,) * FEATURES, (1.0,) * FEATURES), device=cpu)
 
 
-def network() -> StagedNetwork:
+def mixing_of(mix: str) -> PairMixing | None:
+    schedule = MixSchedule(seed=1, alpha=1.0, epochs=EPOCHS, probability=0.8)
+    if mix == "cmo":
+        return MinorityCutMix(schedule, labels())
+    return {"": None, "mixup": Mixup(schedule), "cutmix": CutMix(schedule)}[mix]
+
+
+def network(inputs: int = FEATURES) -> StagedNetwork:
     torch.manual_seed(5)
-    first = nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, 8), nn.GroupNorm(2, 8), nn.Tanh())
+    first = nn.Sequential(nn.Flatten(), nn.Linear(inputs, 8), nn.GroupNorm(2, 8), nn.Tanh())
     second, third = (nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(2))
     heads: list[nn.Module] = [nn.Linear(8, CLASSES) for _ in range(3)]
     return StagedNetwork([first, second, third], heads, classes=CLASSES).double()
@@ -93,9 +124,11 @@ def trajectory(
     sampler: str = "shuffle",
     distil: float = 0,
     experts: bool = False,
+    mix: str = "",
 ) -> tuple[list[Tensor], list[dict[str, Any]], list[bool]]:
     """Weights after every epoch, the log, and whether anyone of this process's share reached the last exit, by step."""
-    trained = network_with_experts() if experts else network()
+    trained = network_with_experts() if experts else network(16 if mix in ("cutmix", "cmo") else FEATURES)
+    mixing = mixing_of(mix)
     forward = ExitingForward(trained, TrainingRule(threshold=0.4), left=left, equilibrium=experts)
     reached: list[bool] = []
     forward.register_forward_hook(lambda _module, _inputs, outputs: reached.append(bool(outputs[1][-1].any())))
@@ -113,17 +146,19 @@ def trajectory(
         reweight="inverse",
         schedule=Schedule(epochs=EPOCHS, lr=0.1, warmup=1, lr_steps=(3,), lr_factor=0.1, drw_start=SWITCH),
         batches=InFloat64(
-            rows(),
-            Normalisation((0.0,) * FEATURES, (1.0,) * FEATURES),
+            source(mix),
+            labels(),
             batch_size=BATCH,
             seed=1,
             device=torch.device("cpu"),
             sampler=sampler,
             share=Processes(fabric).share,
+            pairing=mixing,
         ),
         is_head_C=head_classes(COUNTS),
         seed=1,
         accumulate=accumulate,
+        mixing=mixing or unmixed,
     )
     weights, log = [], []
     for epoch in range(EPOCHS):

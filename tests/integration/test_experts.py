@@ -32,10 +32,9 @@ from elfnet.models.build import build_network
 from elfnet.models.from_recipe import network_signature
 from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import Recipe
+from elfnet.report import read_run, write_report
 from elfnet.report.figures.architecture import architecture
-from elfnet.report.run_figure import RunFigure
-from elfnet.report.run_record import read_run
-from elfnet.report.write import write_report
+from elfnet.report.figures.base import RunFigure
 from elfnet.train.session import train_recipe
 
 EXPERTS = 3

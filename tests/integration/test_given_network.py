@@ -177,7 +177,7 @@ def test_a_network_that_does_not_suit_data_or_recipe_is_refused(recipe: Recipe, 
         (
             ldam,
             a_network(),
-            "ldam needs cosines, and exit 1 of the network given has a linear classifier",
+            "expects cosines, and exit 1 of the network given has a linear classifier",
         ),
         (plain, a_network(), "model.exits=false contradicts the network given, which has 2 exits"),
         (published, a_network(), "model.weights=w.safetensors is for the recipe's own network"),

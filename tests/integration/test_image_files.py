@@ -61,7 +61,7 @@ def test_a_folder_is_trained_calibrated_and_measured(recipe: Make, tmp_path: Pat
     assert run.info()["data"]["image_shape"] == [16, 16, 3]
 
 
-@pytest.mark.parametrize("changes", [{}, {"data__augment": "crop-flip", "data__randaugment": 1}], ids=str)
+@pytest.mark.parametrize("changes", [{}, {"data__augment": "crop-flip", "data__policy": "randaugment"}], ids=str)
 def test_resumed_equals_uninterrupted_on_any_number_of_workers(
     recipe: Make, tmp_path: Path, changes: dict[str, Any]
 ) -> None:

@@ -49,8 +49,19 @@ def stopped_and_resumed(recipe: Recipe, out: Path, *, stops: tuple[int, ...]) ->
                 "criterion__equilibrium": True,
             },
         ),
+        (
+            "elf-ce-drw",
+            {
+                "data__policy": "autoaugment",
+                "data__cutout": 8,
+                "data__random_erasing": 0.5,
+                "train__mix": "cmo",
+                "train__mix_probability": 0.5,
+                "train__mix_off_epochs": 1,
+            },
+        ),
     ],
-    ids=["mask", "drop", "plain-ldam", "distilled", "experts", "experts-drop-equilibrium"],
+    ids=["mask", "drop", "plain-ldam", "distilled", "experts", "experts-drop-equilibrium", "augmented-and-mixed"],
 )
 def test_resumed_equals_uninterrupted(
     tiny: Callable[..., Recipe], tmp_path: Path, method: str, overrides: dict[str, Any]

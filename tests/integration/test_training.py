@@ -11,8 +11,10 @@ import torch
 
 from elfnet.checkpoint.format import load_checkpoint
 from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.data.batches import EvaluationBatches, Normalisation
 from elfnet.data.from_recipe import load_splits
+from elfnet.data.loading.feed import EvaluationFeed
+from elfnet.data.loading.memory import PlainSource
+from elfnet.data.loading.normalise import Normalisation
 from elfnet.evaluate.derived import derive
 from elfnet.evaluate.replay import replay
 from elfnet.evaluate.run_table import evaluate_run
@@ -109,7 +111,8 @@ def test_direct_run_equals_replay(trained: RunDirectory) -> None:
     network = network_of(recipe.model, classes=10, image_channels=1)
     network.load_state_dict(dict(load_checkpoint(trained.checkpoint("last")).weights))
     network.eval()
-    images = EvaluationBatches(splits.test, Normalisation.of(splits.train), batch_size=1, device=torch.device("cpu"))
+    source = PlainSource(splits.test.images_NHWC, Normalisation.of(splits.train), device=torch.device("cpu"))
+    images = EvaluationFeed(source, len(splits.test), batch_size=1)
     # A threshold that really divides them.
     middle = float(np.median(derive(table).confidence_NE[:, 1]))
     policy = uniform_policy("middle", middle, table.exits, table.confidence_scale)

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from elfnet.checkpoint.format import load_checkpoint
 from elfnet.criterion.logit_adjusted import LogitAdjusted, log_prior
-from elfnet.data.batches_from_recipe import normalisation_of
 from elfnet.data.from_recipe import load_splits
+from elfnet.data.loading.build import normalisation_of
+from elfnet.data.loading.feed import TrainingBatch
 from elfnet.data.source import LabelledImages
 from elfnet.evaluate.run_table import evaluate_run
 from elfnet.exits.training_rule import TrainingRule
@@ -44,8 +45,8 @@ def test_the_rule_and_the_exit_table_see_unadjusted_logits(
         ruled.append((logits_EBC.detach().clone(), target_B, visited(self, logits_EBC, target_B)))
         return ruled[-1][2]
 
-    def mixing(self: Mixup, images: Tensor, target_B: Tensor, epoch: int) -> MixedBatch:
-        mixed.append(mix(self, images, target_B, epoch))
+    def mixing(self: Mixup, batch: TrainingBatch, epoch: int) -> MixedBatch:
+        mixed.append(mix(self, batch, epoch))
         return mixed[-1]
 
     def lossy(self: LogitAdjusted, logits: Tensor, target: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from elfnet.data.batches_from_recipe import training_batches
+from elfnet.data.loading.build import training_batches
 from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import DataRecipe
 from elfnet.train import assemble

@@ -13,7 +13,6 @@ from elfnet.recipe.load import load_recipe
     [
         ("balanced-softmax", {"criterion.reweight": "effective"}, "both correct for the class counts"),
         ("logit-adjusted", {"data.sampler": "class-balanced"}, "both correct for the class counts"),
-        ("logit-adjusted", {"model.head": "cosine"}, "cosines cannot follow"),
         ("ce", {"criterion.distil": 0.5}, "need exits"),
         ("ce", {"criterion.exit_weights": (1.0,)}, "need exits"),
         ("ce", {"criterion.equilibrium": True}, "set model.exits=true or criterion.equilibrium=false"),
@@ -30,6 +29,11 @@ from elfnet.recipe.load import load_recipe
         ("distilled-exits", {"exits.left": "drop"}, "exits.left=drop does not compute it"),
         ("elf-ce", {"train.mix": "manifold"}, "behind exits that saw them unmixed"),
         ("manifold-mixup", {"train.accumulate": 2}, "train.accumulate=1"),
+        (
+            "elf-ce",
+            {"train.mix": "cutmix", "train.mix_off_epochs": 5, "train.epochs": 10},
+            "train.mix_off_epochs=5 leaves none of train.epochs=10 for train.mix=cutmix; lower it",
+        ),
         ("bbn", {"model.exits": True}, "model.exits=false"),
         ("bbn", {"criterion.reweight": "inverse"}, "criterion.reweight=none"),
         ("bbn", {"train.mix": "mixup"}, "train.mix=none"),
@@ -42,9 +46,22 @@ def test_refused(method: str, overrides: dict[str, Any], reason: str) -> None:
         load_recipe(f"digits/{method}", overrides)
 
 
+@pytest.mark.parametrize("mix", ["cutmix", "cmo"])
+def test_patches_are_refused_for_feature_rows(mix: str) -> None:
+    expected = (
+        f"train.mix={mix} pastes a patch of an image, and data.source=features has feature rows; "
+        "set train.mix=mixup or train.mix=none"
+    )
+    with pytest.raises(RequestError, match=expected):
+        load_recipe("features/ce", {"train.mix": mix})
+    assert load_recipe("features/ce", {"train.mix": "mixup"})
+
+
 @pytest.mark.parametrize(
     ("method", "overrides"),
     [
+        ("elf-balanced-softmax", {"train.mix": "cmo", "train.mix_off_epochs": 3, "train.mix_probability": 0.5}),
+        ("elf-ce", {"train.mix": "cutmix", "train.accumulate": 2, "exits.left": "drop"}),
         ("elf-balanced-softmax", {"train.mix": "mixup"}),
         ("elf-ldam-drw", {"train.mix": "mixup"}),
         ("elf-ce-drw", {"criterion.distil": 0.3}),

@@ -62,6 +62,25 @@ def test_what_is_not_renamed_stays() -> None:
     assert translate_stored(content) == content
 
 
+@pytest.mark.parametrize(
+    ("stored", "policy", "operations"), [("randaugment = 0", "none", 2), ("randaugment = 3", "randaugment", 3)]
+)
+def test_randaugment_became_a_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: str, policy: str, operations: int
+) -> None:
+    monkeypatch.setattr(renamed, "RENAMED", RENAMED)
+    file = tmp_path / "recipe.toml"
+    file.write_text(f"[data]\n{stored}\nrandaugment_magnitude = 5\n")
+    data = load_stored_recipe(file).data
+    assert (data.policy, data.randaugment_operations, data.randaugment_magnitude) == (policy, operations, 5)
+    with pytest.raises(RequestError, match=r"data\.randaugment is now called data\.policy"):
+        load_recipe(str(file))
+    parser = Parser("train", "", usage="", example="")
+    add_recipe_flags(parser)
+    with pytest.raises(RequestError, match=r"--data\.randaugment is now called --data\.policy"):
+        parser.parse_strictly(["--data.randaugment", "3"])
+
+
 def test_every_new_name_exists() -> None:
     known = {f"{section}.{name}" for section, fields in Recipe().model_dump().items() for name in fields}
     assert {one.new for one in RENAMED.values()} <= known

@@ -5,6 +5,7 @@
 from itertools import pairwise
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -227,8 +228,8 @@ def test_the_recipe_switches_it(on: bool) -> None:
     recipe = load_recipe("digits/elf-ce", {"model.backbone": "resnet8", "criterion.equilibrium": on})
     torch.manual_seed(0)
     network = build_network("resnet8", classes=4)
-    plain, _ = forward_and_mixing(load_recipe("digits/elf-ce"), network, None)
-    asked, _ = forward_and_mixing(recipe, network, None)
+    plain, _ = forward_and_mixing(load_recipe("digits/elf-ce"), network, None, np.arange(4))
+    asked, _ = forward_and_mixing(recipe, network, None, np.arange(4))
     gradients = []
     for forward in (plain, asked):
         network.zero_grad()

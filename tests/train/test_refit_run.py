@@ -20,8 +20,7 @@ from elfnet.methods.refit.fit import FITTED
 from elfnet.models.build import build_network
 from elfnet.recipe.load import load_recipe, save_recipe
 from elfnet.recipe.schema import DataRecipe, Recipe
-from elfnet.report.method_name import method_name
-from elfnet.report.write import write_report
+from elfnet.report import method_name, write_report
 from elfnet.train import refit_run
 from elfnet.train.launch import Launch
 from elfnet.train.observer import Silent
@@ -136,7 +135,7 @@ def test_a_fitted_run_differs_in_classifiers_only(
     parts = ("bias",) if how == "logit-adjustment" else ("weight", "bias")
     assert changed(run, with_exits) == classifier_names(run, *parts)
     record = run.info()["refit"]
-    assert (record["how"], record["run"]) == (how, str(with_exits.root))
+    assert (record["method"], record["run"]) == (how, str(with_exits.root))
     assert record["checkpoint_sha256"] == last(with_exits).sha256
     assert "\n" not in record["summary"]
     assert len(record["exits"]) == 4

@@ -75,7 +75,7 @@ def _slope_and_curvature(table: ExitTable, exit_index: int, scale: float) -> tup
     chunk = max(1, CHUNK_BYTES // (8 * table.classes))
     for start in range(0, table.examples, chunk):
         rows = slice(start, start + chunk)
-        logits_BC = np.asarray(table.logits_NEC[rows, exit_index]).astype(np.float64)
+        logits_BC = table.logits_at(exit_index, rows).astype(np.float64)
         if not np.isfinite(logits_BC).all():
             raise WorkError(
                 f"the {table.split} exit table holds logits that are not finite at exit {exit_index + 1}; "

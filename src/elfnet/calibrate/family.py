@@ -13,6 +13,7 @@ from elfnet.calibrate.operating_point import OperatingPoint
 from elfnet.calibrate.require_calibration import ROUNDING
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.exit_table import ExitTable
+from elfnet.exits.logit_adjustment import LogitAdjustment
 from elfnet.registry import unknown_name
 
 FORMAT_VERSION = 2
@@ -28,6 +29,8 @@ _FIELDS = {
     "cost_unit",
     "notes",
 }
+_FIELDS_OF_ADJUSTMENT = {"adjust_tau", "log_prior"}
+"""There only where logits are adjusted, so that a family without it is as it was before there was a choice."""
 
 MULTIPLY_ADDS = "multiply-adds relative to the plain backbone"
 
@@ -46,6 +49,8 @@ class Family:
         head_cost: of each head alone.
         cost_unit: what costs and budgets are counted in.
         notes: what there is to say about how the points were found.
+        adjustment: what is subtracted from the logits of the paper's rule and of each exit on its own; None: nothing.
+            A point's policy may have an adjustment of its own, with the same prior.
     """
 
     points: tuple[OperatingPoint, ...]
@@ -57,6 +62,7 @@ class Family:
     head_cost: tuple[float, ...]
     cost_unit: str = MULTIPLY_ADDS
     notes: tuple[str, ...] = ()
+    adjustment: LogitAdjustment | None = None
 
     def __post_init__(self) -> None:
         if not self.points:
@@ -78,6 +84,21 @@ class Family:
                     f"operating point {point.name!r} is for {point.policy.exits} exits, the family for "
                     f"{len(self.confidence_scale)}; calibrate again"
                 )
+        if self.adjustment is not None and self.adjustment.exits != self.exits:
+            raise RequestError(
+                f"a family of {self.exits} exits adjusts the logits of {self.adjustment.exits}; calibrate again"
+            )
+        if len({adjustment.log_prior for adjustment in self._adjustments()}) > 1:
+            raise RequestError("the operating points adjust logits by different priors; calibrate again")
+
+    def _adjustments(self) -> list[LogitAdjustment]:
+        every = [self.adjustment, *(point.policy.adjustment for point in self.points)]
+        return [adjustment for adjustment in every if adjustment is not None]
+
+    @property
+    def log_prior(self) -> tuple[float, ...]:
+        """Of each class, where logits are adjusted; else empty."""
+        return next((adjustment.log_prior for adjustment in self._adjustments()), ())
 
     @classmethod
     def of(
@@ -101,6 +122,7 @@ class Family:
             head_cost=tuple(head_cost_E.tolist()),
             cost_unit=cost_unit,
             notes=tuple(notes),
+            adjustment=table.adjustment,
         )
 
     @property
@@ -153,6 +175,11 @@ class Family:
             )
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types; the prior of an adjustment is there once, for all points."""
+        adjusted = {
+            "adjust_tau": None if self.adjustment is None else list(self.adjustment.taus),
+            "log_prior": list(self.log_prior),
+        }
         return {
             "format_version": FORMAT_VERSION,
             "checkpoint_sha256": self.checkpoint_sha256,
@@ -164,6 +191,7 @@ class Family:
             "cost_unit": self.cost_unit,
             "notes": list(self.notes),
             "points": [point.to_dict() for point in self.points],
+            **(adjusted if self.log_prior else {}),
         }
 
     def save(self, path: Path) -> None:
@@ -200,15 +228,18 @@ class Family:
 
     @classmethod
     def _from_fields(cls, content: Mapping[str, Any]) -> Self:
-        if set(content) != _FIELDS:
-            raise ValueError(f"missing or unknown fields {sorted(set(content) ^ _FIELDS)}")
+        fields = _FIELDS | _FIELDS_OF_ADJUSTMENT if _FIELDS_OF_ADJUSTMENT & set(content) else _FIELDS
+        if set(content) != fields:
+            raise ValueError(f"missing or unknown fields {sorted(set(content) ^ fields)}")
         if not isinstance(content["points"], list):
             raise TypeError("points is not a list")
         for field in ("checkpoint_sha256", "split", "cost_unit"):
             if not isinstance(content[field], str):
                 raise TypeError(f"{field} must be a text")
+        log_prior = tuple(float(value) for value in content.get("log_prior", ()))
+        taus = content.get("adjust_tau")
         return cls(
-            points=tuple(OperatingPoint.from_dict(point) for point in content["points"]),
+            points=tuple(OperatingPoint.from_dict(point, log_prior=log_prior) for point in content["points"]),
             checkpoint_sha256=content["checkpoint_sha256"],
             split=content["split"],
             n=int(content["n"]),
@@ -217,6 +248,7 @@ class Family:
             head_cost=tuple(float(cost) for cost in content["head_cost"]),
             cost_unit=content["cost_unit"],
             notes=tuple(str(note) for note in content["notes"]),
+            adjustment=None if taus is None else LogitAdjustment(tuple(float(tau) for tau in taus), log_prior),
         )
 
 

@@ -3,6 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from elfnet.calibrate.adjustment_choice import AdjustmentChoice, choose_adjustment
+from elfnet.evaluate.exit_table import ExitTable
+from elfnet.recipe.schema import Recipe
+from elfnet.recipe.stages import final_recipe, loss_scale
+
 DEFAULT_EPSILONS = (0.01, 0.02, 0.05)
 
 
@@ -30,6 +35,19 @@ class RiskPoints:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Adjust:
+    """Whether and how logits may be adjusted for the training prior; see `choose_adjustment` for the fields."""
+
+    adjust: str = "off"
+    taus: tuple[float, ...] = ()
+    loss_scale: float = 1.0
+
+    def choose(self, table: ExitTable) -> AdjustmentChoice:
+        """What a table of the calibration split, or of a part of it, speaks for."""
+        return choose_adjustment(table, adjust=self.adjust, taus=self.taus, loss_scale=self.loss_scale)
+
+
+@dataclass(frozen=True, kw_only=True)
 class FamilyRequest:
     """The points of a family.
 
@@ -43,6 +61,7 @@ class FamilyRequest:
             `worst-group-within-X` for the frequency group that is worst off.
         scales: `own`, `fitted` or `auto`; see `choose_confidence`.
         combine: `on`, `off` or `auto`.
+        adjust: whether the logits of all points are adjusted.
         risk: points with a promise.
     """
 
@@ -54,4 +73,16 @@ class FamilyRequest:
     floors_points: tuple[float, ...] = (0.5, 1.0)
     scales: str = "auto"
     combine: str = "auto"
+    adjust: Adjust = field(default_factory=Adjust)
     risk: RiskPoints = field(default_factory=RiskPoints)
+
+
+def request_of(recipe: Recipe) -> FamilyRequest:
+    """The points that a run's recipe asks for: all rules, with its candidates for s and for tau."""
+    return FamilyRequest(search=recipe.exits.search, adjust=adjust_of(recipe))
+
+
+def adjust_of(recipe: Recipe, adjust: str | None = None) -> Adjust:
+    """How the recipe lets logits be adjusted; `adjust` replaces its choice of whether."""
+    scale = loss_scale(final_recipe(recipe))
+    return Adjust(adjust=adjust or recipe.exits.logit_adjustment, taus=recipe.refit.taus, loss_scale=scale)

@@ -6,7 +6,7 @@ import numpy as np
 
 from elfnet.calibrate.confidence_choice import choose_confidence
 from elfnet.calibrate.family import MULTIPLY_ADDS, Family
-from elfnet.calibrate.family_request import FamilyRequest, RiskPoints
+from elfnet.calibrate.family_request import FamilyRequest
 from elfnet.calibrate.geometric import geometric_policy
 from elfnet.calibrate.line_search import line_search, measured_point
 from elfnet.calibrate.operating_point import OperatingPoint
@@ -19,6 +19,7 @@ from elfnet.errors import RequestError
 from elfnet.evaluate.derived import Derived, derive
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.replay import derive_for
+from elfnet.exits.policy import Policy
 
 
 def fit_family(table: ExitTable, request: FamilyRequest, *, cost_unit: str = MULTIPLY_ADDS) -> Family:
@@ -33,6 +34,9 @@ def fit_family(table: ExitTable, request: FamilyRequest, *, cost_unit: str = MUL
         cost_unit: what the table's costs are counted in.
     """
     require_calibration(table)
+    choice = request.adjust.choose(table)
+    plain, table = table, replace(table, adjustment=choice.adjustment)
+    notes = [f"logits: {choice.why}"] if choice.why else []
     by_line_search = line_search(
         table,
         request.search,
@@ -41,10 +45,10 @@ def fit_family(table: ExitTable, request: FamilyRequest, *, cost_unit: str = MUL
     )
     named, searched = by_line_search.points[:3], by_line_search.points[3:]
     if table.exits == 1:
-        return replace(by_line_search, cost_unit=cost_unit, notes=("one exit: there is nothing to decide",))
+        return replace(by_line_search, cost_unit=cost_unit, notes=(*notes, "one exit: there is nothing to decide"))
     confidence = choose_confidence(table, scales=request.scales, combine=request.combine)
     derived = confidence.derive(table)
-    risk_points, risk_notes = _risk_points(table, request.risk, scales=request.scales, combine=request.combine)
+    risk_points, risk_notes = _risk_points(plain, request)
     points = [
         *named,
         *_budget_points(derived, request),
@@ -58,7 +62,7 @@ def fit_family(table: ExitTable, request: FamilyRequest, *, cost_unit: str = MUL
         points,
         confidence_scale=by_line_search.confidence_scale,
         cost_unit=cost_unit,
-        notes=[f"confidence: {confidence.why}", *risk_notes],
+        notes=[*notes, f"confidence: {confidence.why}", *risk_notes],
     )
 
 
@@ -105,10 +109,14 @@ def _floor_points(derived: Derived, request: FamilyRequest) -> list[OperatingPoi
     return points
 
 
-def _risk_points(
-    table: ExitTable, risk: RiskPoints, *, scales: str, combine: str
-) -> tuple[list[OperatingPoint], list[str]]:
-    points, notes = [], []
+def _risk_points(table: ExitTable, request: FamilyRequest) -> tuple[list[OperatingPoint], list[str]]:
+    """Points with a promise. What they read of the logits, too, is chosen on the fitting part alone."""
+    risk, points, notes = request.risk, [], []
+
+    def candidates(fitting: ExitTable) -> tuple[Policy, ...]:
+        adjusted = replace(fitting, adjustment=request.adjust.choose(fitting).adjustment)
+        return per_exit_path(adjusted, scales=request.scales, combine=request.combine)
+
     for epsilon in risk.epsilons:
         if risk.epsilons.count(epsilon) > 1:
             raise RequestError(f"epsilon={epsilon:g} is given twice; give each once")
@@ -121,7 +129,7 @@ def _risk_points(
                 epsilons=feasible,
                 delta=risk.delta,
                 simultaneous=risk.simultaneous,
-                candidates=lambda fitting: per_exit_path(fitting, scales=scales, combine=combine),
+                candidates=candidates,
                 method=risk.method,
                 procedure=risk.procedure,
                 loss=risk.loss,

@@ -103,8 +103,12 @@ class OperatingPoint:
         }
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` wrote; anything else is refused."""
+    def from_dict(cls, content: Mapping[str, Any], *, log_prior: tuple[float, ...] = ()) -> Self:
+        """Read what `to_dict` wrote; anything else is refused.
+
+        Args:
+            log_prior: of each class; needed if the policy adjusts logits.
+        """
         _require_fields("operating point", content, set(cls.__dataclass_fields__))
         if not isinstance(content["same_as"], str | None):
             raise RequestError(f"operating point: same_as={content['same_as']!r} is not a name; calibrate again")
@@ -115,7 +119,7 @@ class OperatingPoint:
             rule=content["rule"],
             same_as=content["same_as"],
             promise=content["promise"],
-            policy=Policy.from_dict(content["policy"]),
+            policy=Policy.from_dict(content["policy"], log_prior=log_prior),
             expected=Expected.from_dict(content["expected"]),
         )
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from elfnet import atomic
 from elfnet.calibrate.family import MULTIPLY_ADDS, Family
-from elfnet.calibrate.family_request import FamilyRequest
+from elfnet.calibrate.family_request import FamilyRequest, request_of
 from elfnet.calibrate.fit_family import fit_family
 from elfnet.calibrate.measured_cost import MeasuredCost
 from elfnet.checkpoint.format import load_checkpoint
@@ -22,6 +22,7 @@ from elfnet.evaluate.replay import derive_for, replay
 from elfnet.evaluate.run_table import evaluate_run
 from elfnet.exits.policy import Reading
 from elfnet.models.staged import StagedNetwork
+from elfnet.recipe.stages import total_epochs
 
 MOST_CLASSES_IN_CONFUSION = 100
 """A matrix for each of dozens of points: with 10,000 classes they would be gigabytes of text."""
@@ -45,7 +46,7 @@ def calibrate_run(
     with run.lock():
         _require_finished(run)
         table = evaluate_run(run, "calibration", device=device, network=network)
-        request = request or FamilyRequest(search=run.recipe().exits.search)
+        request = request or request_of(run.recipe())
         if cost is None:
             family = fit_family(table, request)
         else:
@@ -56,7 +57,7 @@ def calibrate_run(
 
 def _require_finished(run: RunDirectory) -> None:
     """Calibrating leads to a look at the test split, which is for the last epoch only."""
-    done, epochs = load_checkpoint(run.checkpoint("last")).epochs_done, run.recipe().train.epochs
+    done, epochs = load_checkpoint(run.checkpoint("last")).epochs_done, total_epochs(run.recipe())
     if done < epochs:
         raise RequestError(
             f"the run in {run.root} has {done} of {epochs} epochs; "
@@ -69,6 +70,7 @@ def results_on(table: ExitTable, family: Family) -> dict[str, Any]:
     family.require_checkpoint(table.checkpoint_sha256)
     if family.cost_unit != MULTIPLY_ADDS:
         table = replace(table, cost_E=np.array(family.cost), head_cost_E=np.array(family.head_cost))
+    table = replace(table, adjustment=family.adjustment)
     derived = derive(table, family.confidence_scale)
     # Points of one rule share their scales: the softmax of the whole table is computed once for each.
     by_confidence: dict[Reading, Derived] = {derived.reading: derived}

@@ -50,6 +50,7 @@ class Checkpoint:
         weights: the network's state dict, as it is evaluated.
         optimiser: tensors of the optimiser, by parameter name; empty where training is not to go on from here.
         progress: plain data of the trainer (best score so far and the like).
+        exit_history: in how many epochs in a row each training example left at the first exit; only with pruning.
         trained_weights: the state dict that training goes on from, where `weights` are an average of such; else empty.
     """
 
@@ -59,6 +60,7 @@ class Checkpoint:
     optimiser: Mapping[str, Tensor] = field(default_factory=dict)
     progress: Mapping[str, Any] = field(default_factory=dict)
     trained_weights: Mapping[str, Tensor] = field(default_factory=dict)
+    exit_history: Tensor | None = None
 
     @property
     def sha256(self) -> str:
@@ -71,6 +73,8 @@ def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
     tensors = {f"weights.{k}": v for k, v in checkpoint.weights.items()}
     tensors |= {f"optimiser.{k}": v for k, v in checkpoint.optimiser.items()}
     tensors |= {f"trained_weights.{k}": v for k, v in checkpoint.trained_weights.items()}
+    if checkpoint.exit_history is not None:
+        tensors["exit_history"] = checkpoint.exit_history
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     header = {
         "format": FORMAT_VERSION,
@@ -115,17 +119,25 @@ def load_checkpoint(path: Path, *, network: str | None = None, device: str = "cp
     expected = (tensors_sha256(tensors), header_sha256(header))
     if (header["sha256"], header.get("header_sha256", expected[1])) != expected:
         raise WorkError(f"checkpoint {path} was altered (its hash does not match); {way_out}")
-    if network is not None and header["network"] != network:
-        raise WorkError(f"checkpoint {path} is for another network ({header['network']}, not {network})")
 
     def part(prefix: str) -> dict[str, Tensor]:
         return {k.removeprefix(prefix): v.to(device) for k, v in tensors.items() if k.startswith(prefix)}
 
-    return Checkpoint(
+    checkpoint = Checkpoint(
         network=header["network"],
         epochs_done=header["epochs_done"],
         weights=part("weights."),
         optimiser=part("optimiser."),
         progress=header["progress"],
         trained_weights=part("trained_weights."),
+        exit_history=tensors.get("exit_history"),
     )
+    if network is not None:
+        require_network(checkpoint, network, path)
+    return checkpoint
+
+
+def require_network(checkpoint: Checkpoint, network: str, path: Path) -> None:
+    """Refuse weights that are for another network."""
+    if checkpoint.network != network:
+        raise WorkError(f"checkpoint {path} is for another network ({checkpoint.network}, not {network})")

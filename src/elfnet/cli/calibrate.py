@@ -56,6 +56,12 @@ def parser() -> Parser:
         default="auto",
         help="decide from all exits seen so far together; auto: if it cross-validates better (default: auto)",
     )
+    parser.add_argument(
+        "--logit-adjustment",
+        choices=("auto", "on", "off"),
+        help="subtract tau log prior from the logits of each exit, tau fitted; auto: if the balanced accuracy is "
+        "better by two standard errors (default: the recipe's exits.logit_adjustment)",
+    )
     _add_risk_flags(parser)
     parser.add_argument(
         "--cost",
@@ -130,16 +136,18 @@ def run(words: Sequence[str]) -> int:
 
 
 def _request(asked: argparse.Namespace, directory: "RunDirectory") -> "FamilyRequest":
-    from elfnet.calibrate.family_request import DEFAULT_EPSILONS, FamilyRequest, RiskPoints
+    from elfnet.calibrate.family_request import DEFAULT_EPSILONS, FamilyRequest, RiskPoints, adjust_of
 
+    recipe = directory.recipe()
     return FamilyRequest(
-        search=asked.search.split(",") if asked.search else directory.recipe().exits.search,
+        search=asked.search.split(",") if asked.search else recipe.exits.search,
         tolerance_points=asked.tolerance,
         confidence_scale=asked.scale,
         budgets=asked.budgets,
         floors_points=asked.floors,
         scales=asked.scales,
         combine=asked.combine,
+        adjust=adjust_of(recipe, asked.logit_adjustment),
         risk=RiskPoints(
             epsilons=DEFAULT_EPSILONS if asked.epsilon is None else asked.epsilon,
             delta=asked.delta,

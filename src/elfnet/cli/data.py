@@ -118,8 +118,8 @@ def _prepare(recipe: Recipe, *, as_json: bool) -> int:
 
 def _pack(recipe: Recipe) -> list[str]:
     """Pack the three splits that the recipe makes, so that training finds them."""
-    from elfnet.data.batches_from_recipe import image_reader
     from elfnet.data.from_recipe import load_splits
+    from elfnet.data.loading.build import image_reader
     from elfnet.data.packed import PackedImages
 
     splits = load_splits(recipe.data)

@@ -64,8 +64,11 @@ def run(words: Sequence[str]) -> int:
     other_directory = open_run(asked.against) if asked.against else None
     table = measured(directory)
     if other_directory is not None:
-        other = measured(other_directory)
-        return _compare(asked.run, table, asked.against, other, as_json=asked.json)
+        first, second = (
+            _as_calibrated(run, found)
+            for run, found in ((directory, table), (other_directory, measured(other_directory)))
+        )
+        return _compare(asked.run, first, asked.against, second, as_json=asked.json)
 
     from elfnet.calibrate.family import Family
     from elfnet.calibrate.run_family import results_on
@@ -86,6 +89,20 @@ def run(words: Sequence[str]) -> int:
     if asked.per_class:
         screen.print(_per_class(table, results))
     return 0
+
+
+def _as_calibrated(run: "RunDirectory", table: "ExitTable") -> "ExitTable":
+    """The table with the logit adjustment of the run's operating points, if they have one and are of these weights."""
+    from dataclasses import replace
+
+    from elfnet.calibrate.family import Family
+
+    if not run.policy_file.is_file():
+        return table
+    family = Family.open(run.policy_file)
+    return (
+        replace(table, adjustment=family.adjustment) if family.checkpoint_sha256 == table.checkpoint_sha256 else table
+    )
 
 
 def _with_boundaries(table: "ExitTable", many_above: int | None, few_below: int | None) -> "ExitTable":

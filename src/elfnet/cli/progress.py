@@ -10,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from elfnet.cli.show import percent, shares
 from elfnet.recipe.schema import Recipe
+from elfnet.recipe.stages import BALANCED, total_epochs
 
 
 def epoch_line(record: dict[str, Any], epochs: int) -> str:
@@ -21,6 +22,8 @@ def epoch_line(record: dict[str, Any], epochs: int) -> str:
         parts.append(f"leave at {shares(record['exit_share'])} %")
     if record["weights"] != "none":
         parts.append(f"{record['weights']} weights")
+    if record.get("stage") == BALANCED:
+        parts.append("balanced stage")
     parts.append(f"{record['seconds']:.1f} s")
     return "  ".join(parts)
 
@@ -58,7 +61,7 @@ class Watch:
             self._progress.console.print(line, markup=False)
 
     def started(self, recipe: Recipe, info: dict[str, Any], epochs_done: int) -> None:
-        self._epochs = recipe.train.epochs
+        self._epochs = total_epochs(recipe)
         machine, data = info["machine"], info["data"]
         how = [machine["device"], machine["precision"], f"{machine['threads']} threads"]
         how += ["compiled"] if machine["compile"] else []

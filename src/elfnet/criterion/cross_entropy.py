@@ -20,9 +20,9 @@ class CrossEntropy(BaseLoss):
     """-log p[y]."""
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return -log_probability_of(logits.float(), target)
+        return -log_probability_of(self.scaled(logits), target)
 
 
 @LOSSES.register("ce")
-def build(class_counts: Sequence[int], **_: Any) -> BaseLoss:  # noqa: ARG001 (every builder takes the counts)
-    return CrossEntropy()
+def build(class_counts: Sequence[int], *, scale: float = 1.0, **_: Any) -> BaseLoss:  # noqa: ARG001
+    return CrossEntropy(scale=scale)

@@ -40,7 +40,7 @@ class Distillation(nn.Module):
         """The loss with what the teacher adds to it, shape (E, B).
 
         Args:
-            scale: what the base loss multiplies logits with (30 for LDAM).
+            scale: what the base loss multiplies logits by (see `BaseLoss`).
         """
         precise_EBC = logits_EBC.to(torch.promote_types(logits_EBC.dtype, torch.float32))
         log_p_EBC = (precise_EBC * (scale / self.temperature)).log_softmax(dim=-1)

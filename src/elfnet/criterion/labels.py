@@ -17,11 +17,13 @@ class Labels:
         first_B: the label, or the first of two.
         second_B: the second; None: there is one only.
         share: of the first, in [0, 1].
+        importance_B: what each example counts, where some stand for others that are not shown; None: 1.
     """
 
     first_B: Tensor
     second_B: Tensor | None = None
     share: float = 1.0
+    importance_B: Tensor | None = None
 
     @property
     def leading(self) -> Tensor:
@@ -29,10 +31,11 @@ class Labels:
         return self.first_B if self.second_B is None or self.share >= 0.5 else self.second_B
 
     def weight(self, weights_C: Tensor) -> Tensor:
-        """Class weight of each example, shape (B,): that of its labels, by their shares."""
-        if self.second_B is None:
-            return weights_C[self.first_B]
-        return self.share * weights_C[self.first_B] + (1 - self.share) * weights_C[self.second_B]
+        """Weight of each example, shape (B,): that of its classes, by their shares, times its importance."""
+        weight_B = weights_C[self.first_B]
+        if self.second_B is not None:
+            weight_B = self.share * weight_B + (1 - self.share) * weights_C[self.second_B]
+        return weight_B if self.importance_B is None else weight_B * self.importance_B
 
     def loss(self, base: BaseLoss, logits_EBC: Tensor, weights_C: Tensor) -> Tensor:
         """Base loss of each example at each exit, shape (E, B), to be weighted by `weight`.

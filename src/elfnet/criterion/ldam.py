@@ -37,10 +37,7 @@ class LDAM(BaseLoss):
     margins_C: Tensor
 
     def __init__(self, margins_C: Tensor, *, scale: float) -> None:
-        super().__init__()
-        if scale <= 0:
-            raise RequestError(f"criterion.ldam_scale={scale} must be positive; the usual value is 30")
-        self.scale = scale
+        super().__init__(scale=scale)
         self.register_buffer("margins_C", margins_C.float(), persistent=False)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
@@ -55,7 +52,7 @@ def build(
     *,
     ldam_max_margin: float = 0.5,
     ldam_power: float = 0.25,
-    ldam_scale: float = 30.0,
+    scale: float = 30.0,
     **_: Any,
 ) -> BaseLoss:
-    return LDAM(ldam_margins(class_counts, max_margin=ldam_max_margin, power=ldam_power), scale=ldam_scale)
+    return LDAM(ldam_margins(class_counts, max_margin=ldam_max_margin, power=ldam_power), scale=scale)

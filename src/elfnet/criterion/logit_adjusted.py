@@ -28,23 +28,23 @@ def log_prior(class_counts: Sequence[int]) -> Tensor:
 
 
 class LogitAdjusted(BaseLoss):
-    """Cross-entropy of (logits + tau log prior).
+    """Cross-entropy of (scale * logits + tau log prior).
 
     Frequent classes have a head start in training, so that the logits themselves, which decide and answer, have none.
     """
 
     shift_C: Tensor
 
-    def __init__(self, log_prior_C: Tensor, *, tau: float) -> None:
-        super().__init__()
+    def __init__(self, log_prior_C: Tensor, *, tau: float, scale: float = 1.0) -> None:
+        super().__init__(scale=scale)
         if tau < 0:
             raise RequestError(f"criterion.adjust_tau={tau} must not be negative; 0 is cross-entropy")
         self.register_buffer("shift_C", (tau * log_prior_C).float(), persistent=False)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return -log_probability_of(logits.float() + self.shift_C, target)
+        return -log_probability_of(self.scaled(logits) + self.shift_C, target)
 
 
 @LOSSES.register("logit-adjusted")
-def build(class_counts: Sequence[int], *, adjust_tau: float = 1.0, **_: Any) -> BaseLoss:
-    return LogitAdjusted(log_prior(class_counts), tau=adjust_tau)
+def build(class_counts: Sequence[int], *, adjust_tau: float = 1.0, scale: float = 1.0, **_: Any) -> BaseLoss:
+    return LogitAdjusted(log_prior(class_counts), tau=adjust_tau, scale=scale)

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 from elfnet.data.build import load_source
+from elfnet.data.examples import Examples
+from elfnet.data.feature_rows import FeatureRows
 from elfnet.data.groups import FrequencyGroups
 from elfnet.data.image_files import EncodedImages
 from elfnet.data.source import Source, SourceRequest
@@ -60,6 +62,7 @@ def load_splits(data: DataRecipe) -> Splits:
     source = source_of(data)
     if not isinstance(source.train, EncodedImages):
         _refuse_what_needs_files(data)
+    _refuse_augmentation_that_does_not_fit(data, source.train)
     return make_splits(
         source,
         profile=data.profile,
@@ -83,10 +86,32 @@ def _refuse_what_needs_files(data: DataRecipe) -> None:
     for setting, used in (
         (f"augment={data.augment}", data.augment.startswith("resized")),
         (f"colour_jitter={data.colour_jitter}", data.colour_jitter > 0),
-        (f"randaugment={data.randaugment}", data.randaugment > 0),
         (f"cache={data.cache}", bool(data.cache)),
     ):
         if used:
             raise RequestError(
                 f"data.{setting} is for image files, and data.source={data.source} is in memory; leave it out"
             )
+
+
+def _refuse_augmentation_that_does_not_fit(data: DataRecipe, train: Examples) -> None:
+    height, width, channels = train.example_shape
+    if isinstance(train, FeatureRows):
+        for setting, used in (
+            (f"policy={data.policy}", data.policy != "none"),
+            (f"cutout={data.cutout}", data.cutout > 0),
+            (f"random_erasing={data.random_erasing}", data.random_erasing > 0),
+        ):
+            if used:
+                raise RequestError(
+                    f"data.{setting} changes images, and data.source={data.source} has feature rows; leave it out"
+                )
+    if data.policy != "none" and channels not in (1, 3):
+        raise RequestError(
+            f"data.policy={data.policy} is for images of 1 or 3 channels, and those of "
+            f"data.source={data.source} have {channels}; set data.policy=none"
+        )
+    if data.cutout > min(height, width):
+        raise RequestError(
+            f"data.cutout={data.cutout} is larger than the images, which have {height} x {width} pixels; lower it"
+        )

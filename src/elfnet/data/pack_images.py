@@ -13,13 +13,12 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from elfnet import atomic
-from elfnet.data.batch_reader import Request
 from elfnet.data.image_files import EncodedImages
 from elfnet.data.image_reader import Decoder
+from elfnet.data.loading.workers import WorkerProcesses, WorkerRequest
 from elfnet.data.packed import PackedImages, end_of_pack
 from elfnet.data.resize import Part
 from elfnet.data.unreadable import Unreadable, UnreadableImageError
-from elfnet.data.worker_processes import WorkerProcesses
 from elfnet.errors import WorkError
 
 _log = logging.getLogger("elfnet.data")
@@ -69,7 +68,7 @@ class _PackReader(Dataset[_Decoded]):
     def __init__(self, decoder: Decoder, side: int) -> None:
         self._decoder, self._side = decoder, side
 
-    def __getitem__(self, request: Request) -> _Decoded:
+    def __getitem__(self, request: WorkerRequest) -> _Decoded:
         parts, sizes, failures, failed = [], [], [], []
         for row in request[1].tolist():
             try:
@@ -108,7 +107,7 @@ def _write(
     place = done = 0
     try:
         with atomic.replacing(file) as temporary, temporary.open("wb") as content:
-            for decoded in processes.read(-1, rows):
+            for decoded in processes.read(0, rows):
                 account.meet(decoded.failures)
                 reasons.update({str(row): what for row, (_, what) in zip(decoded.rows, decoded.failures, strict=True)})
                 content.write(decoded.pixels.numpy().data)

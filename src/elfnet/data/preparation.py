@@ -1,16 +1,16 @@
-"""How one image becomes the square of bytes that a batch is made of. The random numbers come from the caller."""
+"""How one image becomes the array of bytes that a batch is made of. The random numbers come from the caller."""
 
-# Shapes: S side of the square, 3 colours
+# Shapes: S side of the square, 3 colours; H height, W width, K channels of an array
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from PIL import Image
 
 from elfnet.data.crops import middle_part, random_part
-from elfnet.data.randaugment import randaugment
+from elfnet.data.images.erasing import Hole, cutout, random_erasing
+from elfnet.data.images.policies import Policy
 from elfnet.data.resize import Choose, Part, Pixels, flipped
 
 ReadPart = Callable[[Choose], Pixels]
@@ -40,50 +40,69 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class Augmentation:
-    """The training transform: crop, flip, RandAugment; colours are changed later, for a whole batch (see `colour`).
+    """The training transform of one image: crop, flip, policy. It draws what is changed later, for a whole batch, too.
 
     Args:
-        crop: "resized" takes a random part and brings it to size; "padded" pads the evaluation image by `pad` zeros
-            and crops at random; "none" takes the evaluation image.
+        crop: "resized" takes a random part of an image file and resizes it; "padded" pads the image as evaluation
+            shows it by `pad` zeros and crops it at random; "none" takes it as evaluation shows it.
         smallest_share: of the area, for a random part.
         flip: mirror half of the images.
-        operations, magnitude: of RandAugment; 0 operations switch it off.
+        policy: AutoAugment, RandAugment or TrivialAugment; None for none of them.
         jitter: largest change of brightness, contrast and saturation; 0 leaves colours alone.
+        cutout: side of the square that is erased in every image; 0 for none.
+        random_erasing: probability that a rectangle is erased.
     """
 
-    evaluation: Evaluation
     crop: str
     flip: bool
     smallest_share: float = 0.08
     pad: int = 4
-    operations: int = 0
-    magnitude: int = 9
+    policy: Policy | None = None
     jitter: float = 0.0
+    cutout: int = 0
+    random_erasing: float = 0.0
 
-    def __call__(self, read: ReadPart, rng: np.random.Generator) -> Pixels:
-        """uint8 (S, S, 3)."""
-        side = self.evaluation.image_size
+    def of_file(self, read: ReadPart, evaluation: Evaluation, rng: np.random.Generator) -> Pixels:
+        """The augmented image of a file, uint8 (S, S, 3)."""
         if self.crop == "resized":
-            pixels = read(partial(self._at_random, rng))
-        else:
-            pixels = self.evaluation(read)
-            if self.crop == "padded":
-                top, left = rng.integers(0, 2 * self.pad + 1, 2)
-                around = ((self.pad, self.pad), (self.pad, self.pad), (0, 0))
-                pixels = np.pad(pixels, around)[top : top + side, left : left + side]
+            return self._flip_and_policy(read(partial(self._random_part, evaluation.image_size, rng)), rng)
+        return self.of_array(evaluation(read), rng)
+
+    def of_array(self, pixels_HWK: Pixels, rng: np.random.Generator) -> Pixels:
+        """The augmented image of an array, uint8 of the same shape."""
+        if self.crop == "padded":
+            height, width, channels = pixels_HWK.shape
+            pad = self.pad
+            top, left = rng.integers(0, 2 * pad + 1, 2).tolist()
+            padded = np.zeros((height + 2 * pad, width + 2 * pad, channels), dtype=np.uint8)
+            padded[pad : pad + height, pad : pad + width] = pixels_HWK
+            pixels_HWK = padded[top : top + height, left : left + width]
+        return self._flip_and_policy(pixels_HWK, rng)
+
+    def _flip_and_policy(self, pixels_HWK: Pixels, rng: np.random.Generator) -> Pixels:
         if self.flip and rng.random() < 0.5:
-            pixels = flipped(pixels)
-        if self.operations:
-            image = Image.fromarray(pixels)
-            pixels = np.asarray(randaugment(image, operations=self.operations, magnitude=self.magnitude, rng=rng))
-        return pixels
+            pixels_HWK = flipped(pixels_HWK)
+        return pixels_HWK if self.policy is None else self.policy(pixels_HWK, rng)
 
     def colour_factors(self, rng: np.random.Generator) -> tuple[float, float, float]:
         """Of brightness, contrast and saturation, between 1 - `jitter` and 1 + `jitter`."""
         brightness, contrast, saturation = rng.uniform(max(0.0, 1 - self.jitter), 1 + self.jitter, 3).tolist()
         return brightness, contrast, saturation
 
-    def _at_random(self, rng: np.random.Generator, width: int, height: int) -> Part:
-        side = self.evaluation.image_size
+    @property
+    def erases(self) -> bool:
+        """Whether images get holes."""
+        return self.cutout > 0 or self.random_erasing > 0
+
+    def holes(self, height: int, width: int, rng: np.random.Generator) -> list[Hole]:
+        """What is erased in an image of this size: always as many rectangles, some of which may be empty."""
+        found = []
+        if self.cutout:
+            found.append(cutout(height, width, side=self.cutout, rng=rng))
+        if self.random_erasing:
+            found.append(random_erasing(height, width, probability=self.random_erasing, rng=rng))
+        return found
+
+    def _random_part(self, side: int, rng: np.random.Generator, width: int, height: int) -> Part:
         box = random_part(width, height, smallest_share=self.smallest_share, rng=rng)
         return Part(box, (side, side), quick=True)

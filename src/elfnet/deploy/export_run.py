@@ -16,9 +16,9 @@ import torch
 from numpy.typing import NDArray
 
 from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.data.batches import Normalisation
-from elfnet.data.batches_from_recipe import evaluation_batches
 from elfnet.data.from_recipe import load_splits
+from elfnet.data.loading.build import evaluation_batches
+from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.splits import Splits
 from elfnet.deploy.bundle.manifest import (
     WEIGHTS,

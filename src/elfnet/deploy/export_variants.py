@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from elfnet.calibrate.family import Family
-from elfnet.calibrate.family_request import FamilyRequest
+from elfnet.calibrate.family_request import request_of
 from elfnet.calibrate.fit_family import fit_family
 from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.data.batches import Normalisation
-from elfnet.data.batches_from_recipe import evaluation_batches
+from elfnet.data.loading.build import evaluation_batches
+from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.splits import Splits
 from elfnet.deploy.backend import Backend
 from elfnet.deploy.backends import open_backend
@@ -84,7 +84,7 @@ def make_variant(
     )
     if precision == "int8":
         require_worth_it(against)
-    family = fit_family(table, FamilyRequest(search=run.recipe().exits.search))
+    family = fit_family(table, request_of(run.recipe()))
     return MadeVariant(precision, own, family, against)
 
 

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 
 from elfnet.calibrate.family import Family
-from elfnet.checkpoint.format import Checkpoint, load_checkpoint
+from elfnet.checkpoint.format import Checkpoint
+from elfnet.checkpoint.of_run import load_run_checkpoint
 from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.data.preparation_from_recipe import evaluation_of
 from elfnet.deploy.images.preprocess import CHANNELS, Preprocess
 from elfnet.errors import RequestError
-from elfnet.models.of_run import network_of_run, signature_of_run
+from elfnet.models.of_run import network_of_run
 from elfnet.models.staged import StagedNetwork
 
 
@@ -44,9 +45,8 @@ def open_parts(run: RunDirectory, *, network: StagedNetwork | None = None) -> Ru
             f"the run in {run.root} reads {height} x {width} x {channels}, which is no grey or RGB image; "
             "bundles are for images"
         )
-    signature = signature_of_run(recipe.model, info)
-    network = network_of_run(recipe.model, info, network, where=run.root)
-    checkpoint = load_checkpoint(run.checkpoint("last"), network=signature)
+    checkpoint, model = load_run_checkpoint(run, "last", recipe, info)
+    network = network_of_run(model, info, network, where=run.root)
     family = Family.open(run.policy_file, checkpoint_sha256=checkpoint.sha256)
     network.load_state_dict(dict(checkpoint.weights))
     evaluation = evaluation_of(recipe.data)
@@ -58,4 +58,4 @@ def open_parts(run: RunDirectory, *, network: StagedNetwork | None = None) -> Ru
         std=tuple(data["std"]),
         crop_share=evaluation.image_size / evaluation.resize,
     )
-    return RunParts(network.eval(), checkpoint, signature, family, preprocess, class_names)
+    return RunParts(network.eval(), checkpoint, checkpoint.network, family, preprocess, class_names)

@@ -49,7 +49,7 @@ class Derived:
     @property
     def reading(self) -> Reading:
         """How the confidences were made of logits."""
-        return Reading(self.confidence_scale, self.combine, self.measure)
+        return Reading(self.confidence_scale, self.combine, self.measure, self.table.adjustment)
 
     def policy(self, name: str, thresholds: Sequence[float]) -> Policy:
         """A policy that decides by these confidences."""
@@ -70,7 +70,7 @@ def derive(
     """Read the logits once, a chunk of examples at a time.
 
     Args:
-        table: an exit table.
+        table: an exit table; its adjustment, if it has one, is subtracted from the logits.
         confidence_scale: for all exits or one per exit; the table's own by default.
         combine: each exit speaks for all exits up to it.
         measure: what the confidence is; the table's own by default.
@@ -83,14 +83,14 @@ def derive(
     chunk = max(1, CHUNK_BYTES // (8 * table.exits * table.classes))
     for start in range(0, table.examples, chunk):
         rows = slice(start, start + chunk)
-        logits_BEC = np.asarray(table.logits_NEC[rows])
         evidence_BC = None
         for k, scale in enumerate(scale_E):
+            logits_BC = table.logits_at(k, rows)
             if combine:
-                evidence_BC = add_evidence(evidence_BC, logits_BEC[:, k], scale)
+                evidence_BC = add_evidence(evidence_BC, logits_BC, scale)
                 confidence_NE[rows, k], prediction_NE[rows, k] = read(evidence_BC, 1.0 / (k + 1))
             else:
-                confidence_NE[rows, k], prediction_NE[rows, k] = read(logits_BEC[:, k], scale)
+                confidence_NE[rows, k], prediction_NE[rows, k] = read(logits_BC, scale)
     bad_NE = np.isnan(confidence_NE)
     if bad_NE.any():
         example, exit_index = np.argwhere(bad_NE)[0]

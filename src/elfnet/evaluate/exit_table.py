@@ -8,7 +8,7 @@ the checkpoint and the split it was made from, so that it cannot be taken for th
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from elfnet.data.groups import FrequencyGroups
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate import table_file
 from elfnet.exits.cost_to_exit import cost_to_exit
+from elfnet.exits.logit_adjustment import LogitAdjustment
 from elfnet.exits.policy import MEASURES, Measure, Policy
 
 SPLITS = ("train", "calibration", "test")
@@ -43,6 +44,8 @@ class ExitTable:
         many_above: classes with more training examples than this are "many".
         few_below: classes with fewer training examples than this are "few".
         experts: how many of the last exits are experts, which answer with the mean of the experts so far; 1: none.
+        adjustment: what is subtracted from the logits before they are read, unless a policy says otherwise. It is
+            chosen after the table was made: `save` does not write it.
     """
 
     logits_NEC: NDArray[np.float32]
@@ -59,6 +62,7 @@ class ExitTable:
     head_cost_E: NDArray[np.float64] | None = None
     confidence_measure: Measure = "probability"
     experts: int = 1
+    adjustment: LogitAdjustment | None = None
 
     def __post_init__(self) -> None:
         for name, dtype, dimensions in (
@@ -114,6 +118,11 @@ class ExitTable:
             )
         if not 1 <= self.experts <= exits:
             raise RequestError(f"exit table: experts={self.experts} of {exits} exits; give 1 to {exits}")
+        if self.adjustment is not None and (self.adjustment.exits, self.adjustment.classes) != (exits, classes):
+            raise RequestError(
+                f"exit table: the logit adjustment is for {self.adjustment.exits} exits and {self.adjustment.classes} "
+                f"classes, the logits have {exits} and {classes}; calibrate the run again"
+            )
         FrequencyGroups(many_above=self.many_above, few_below=self.few_below)  # refuses boundaries that overlap
 
     def _check_head_costs(self, head_cost_E: NDArray[np.float64]) -> None:
@@ -123,6 +132,11 @@ class ExitTable:
                 f"exit table: head_cost_E={head_cost_E.tolist()} does not fit cost_E={self.cost_E.tolist()}; "
                 f"no head costs more than its exit adds"
             )
+
+    def logits_at(self, exit_index: int, rows: slice = slice(None)) -> NDArray[np.floating[Any]]:
+        """Logits of one exit, adjusted if the table has an adjustment; float32, or float64 where they are adjusted."""
+        logits_NC: NDArray[np.floating[Any]] = np.asarray(self.logits_NEC[rows, exit_index])
+        return logits_NC if self.adjustment is None else self.adjustment.apply(exit_index, logits_NC)
 
     def cost_under(self, policy: Policy) -> NDArray[np.float64]:
         """The cost of leaving at each exit, shape (E,), where heads that the policy has no use for are not run."""

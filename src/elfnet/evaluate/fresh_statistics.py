@@ -6,7 +6,7 @@ of everybody, which is what inference at full depth sees.
 
 import torch
 
-from elfnet.data.batches import TrainingFeed
+from elfnet.data.loading.feed import TrainingFeed
 from elfnet.models.batch_norm import reset_statistics
 from elfnet.models.staged import StagedNetwork
 
@@ -17,8 +17,8 @@ def estimate_statistics(network: StagedNetwork, batches: TrainingFeed) -> None:
     reset_statistics(network)
     network.train()
     try:
-        for images, _ in batches.epoch(0):
-            network.forward(images)
+        for batch in batches.epoch(0):
+            network.forward(batch.images)
     finally:
         batches.close()
     network.eval()

@@ -2,7 +2,7 @@
 
 # Shapes: N examples, E exits
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -55,6 +55,7 @@ def replay(source: ExitTable | Derived, policy: Policy) -> Replay:
 
 def derive_for(table: ExitTable, policy: Policy) -> Derived:
     """What `derive` gives with a policy's way of making confidences."""
+    table = replace(table, adjustment=policy.adjustment)
     return derive(table, policy.confidence_scale, combine=policy.combine, measure=policy.measure)
 
 

@@ -3,12 +3,13 @@
 import numpy as np
 import torch
 
-from elfnet.checkpoint.format import load_checkpoint, tensors_sha256
+from elfnet.checkpoint.format import tensors_sha256
+from elfnet.checkpoint.of_run import load_run_checkpoint
 from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.data.batches import Normalisation
-from elfnet.data.batches_from_recipe import evaluation_batches, normalisation_of, training_batches
 from elfnet.data.examples import Examples
 from elfnet.data.from_recipe import load_splits
+from elfnet.data.loading.build import evaluation_batches, normalisation_of, training_batches
+from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.splits import Splits
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.exit_table import SPLITS, ExitTable
@@ -16,7 +17,7 @@ from elfnet.evaluate.fresh_statistics import estimate_statistics
 from elfnet.evaluate.run_network import logits_of
 from elfnet.exits.policy import Measure
 from elfnet.models.cost import count_cost
-from elfnet.models.of_run import network_of_run, require_fits, signature_of_run
+from elfnet.models.of_run import network_of_run, require_fits
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import DataRecipe
 
@@ -46,13 +47,13 @@ def evaluate_run(
     recipe, info = run.recipe(), run.info()
     if network is not None:
         require_fits(info, network, where=run.root)
-    saved = load_checkpoint(run.checkpoint(checkpoint), network=signature_of_run(recipe.model, info))
+    saved, model = load_run_checkpoint(run, checkpoint, recipe, info)
     file = run.table(split, checkpoint)
     if file.is_file() and not again and not fresh_statistics:
         kept = ExitTable.open(file)
         if kept.checkpoint_sha256 == saved.sha256 and kept.head_cost_E is not None:
             return kept
-    network = network_of_run(recipe.model, info, network, where=run.root)
+    network = network_of_run(model, info, network, where=run.root)
     network.load_state_dict(dict(saved.weights))
     network.to(torch.device(device), memory_format=torch.channels_last)  # type: ignore[call-overload]
     splits = load_splits(recipe.data)

@@ -21,6 +21,16 @@ def same_features(k: int, features: Any) -> tuple[Any, Any]:  # noqa: ARG001 (ev
     return features, features
 
 
+def reset_compiler(*, graphs: int) -> None:
+    """Forget compiled graphs and make room for as many as will be needed.
+
+    What this process compiled before counts against torch's limit of graphs per function; past it, torch runs
+    uncompiled.
+    """
+    torch.compiler.reset()
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, graphs)
+
+
 class StagedNetwork(nn.Module):
     """Stages and heads, run in order.
 

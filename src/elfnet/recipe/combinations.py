@@ -36,6 +36,14 @@ def _network_and_training(recipe: "Recipe") -> None:
         raise ValueError(
             "train.schedule=one-cycle rises for train.warmup_epochs=0: set it to about a third of train.schedule_epochs"
         )
+    if recipe.train.prune:
+        prune = f"train.prune={recipe.train.prune:g}"
+        if not recipe.model.exits or recipe.exits.rule != "elf":
+            raise ValueError(f"{prune} needs examples that leave in training: set model.exits=true and exits.rule=elf")
+        if recipe.data.sampler != "shuffle":
+            raise ValueError(
+                f"{prune} and data.sampler={recipe.data.sampler} both choose examples: set data.sampler=shuffle"
+            )
     if recipe.train.sync_batch_norm and recipe.exits.left == "drop":
         raise ValueError("train.sync_batch_norm=true needs every device to run every stage: set exits.left=mask")
 
@@ -50,10 +58,6 @@ def _weights(recipe: "Recipe") -> None:
 
 def _losses(recipe: "Recipe") -> None:
     criterion, loss = recipe.criterion, recipe.criterion.loss
-    if loss in ADJUSTED_LOSSES and recipe.model.head == "cosine":
-        raise ValueError(
-            f"criterion.loss={loss} moves logits by log counts, which cosines cannot follow: model.head=linear"
-        )
     if loss in ADJUSTED_LOSSES and criterion.reweight != "none":
         raise ValueError(
             f"criterion.loss={loss} and criterion.reweight={criterion.reweight} both correct for the class counts; "
@@ -84,6 +88,17 @@ def _losses(recipe: "Recipe") -> None:
 
 
 def _mixing(recipe: "Recipe") -> None:
+    train = recipe.train
+    if train.mix in ("cutmix", "cmo") and recipe.data.source == "features":
+        raise ValueError(
+            f"train.mix={train.mix} pastes a patch of an image, and data.source=features has feature rows; "
+            "set train.mix=mixup or train.mix=none"
+        )
+    if train.mix != "none" and 2 * train.mix_off_epochs >= train.epochs:
+        raise ValueError(
+            f"train.mix_off_epochs={train.mix_off_epochs} leaves none of train.epochs={train.epochs} for "
+            f"train.mix={train.mix}; lower it"
+        )
     if recipe.train.mix == "manifold" and recipe.model.exits:
         raise ValueError(
             "train.mix=manifold mixes features behind exits that saw them unmixed; set model.exits=false or "
@@ -124,27 +139,50 @@ def _experts(recipe: "Recipe") -> None:
 
 
 def _refits(recipe: "Recipe") -> None:
-    how, model = recipe.refit.how, recipe.model
-    if how == "none" and recipe.refit.run:
+    method, model = recipe.refit.method, recipe.model
+    if method == "none" and recipe.refit.run:
         raise ValueError(
             f"this recipe starts from no run, and --from (refit.run) names {recipe.refit.run}; leave it out, or choose "
             "a method that does, such as crt"
         )
-    if (model.head == "scaled") is not (how == "lws"):
+    if (model.head == "scaled") is not (method == "lws"):
         raise ValueError(
-            f"model.head={model.head} and refit.how={how}: LWS, and only LWS, has scaled classifiers; set "
-            "refit.how=lws and model.head=scaled, or neither"
+            f"model.head={model.head} and refit.method={method}: LWS, and only LWS, has scaled classifiers; set "
+            "refit.method=lws and model.head=scaled, or neither"
         )
-    if how == "none":
+    _second_stage(recipe)
+    if method == "none":
         return
+    # A second stage of the same run follows a training that may start from weights and slow down its backbone.
+    from_run = method != "balanced" or bool(recipe.refit.run)
+    of_any_head = method in ("balanced", "crt")
     for holds, reason in (
-        (not model.weights, "starts with the weights of a run: leave model.weights out"),
-        (model.branches == 1, "changes one classifier an exit, and BBN has two: set model.branches=1"),
-        (recipe.train.backbone_lr_factor == 1, "leaves the backbone as it is: leave train.backbone_lr_factor out"),
-        (how == "crt" or model.head != "cosine", _NOT_FOR_COSINES.get(how, _NO_REGRESSION)),
+        (not (from_run and model.weights), "starts with the weights of a run: leave model.weights out"),
+        (model.branches == 1, "changes one classifier per exit, and BBN has two: set model.branches=1"),
+        (
+            not from_run or recipe.train.backbone_lr_factor == 1,
+            "leaves the backbone as it is: leave train.backbone_lr_factor out",
+        ),
+        (of_any_head or model.head != "cosine", _NOT_FOR_COSINES.get(method, _NO_REGRESSION)),
     ):
         if not holds:
-            raise ValueError(f"refit.how={how} {reason}")
+            raise ValueError(f"refit.method={method} {reason}")
+
+
+def _second_stage(recipe: "Recipe") -> None:
+    refit = recipe.refit
+    if refit.method == "balanced":
+        return
+    why = "there is no second stage" if refit.method == "none" else "which refits the classifiers already"
+    for holds, setting, way_out in (
+        (refit.epochs == 0, f"refit.epochs={refit.epochs}", "leave refit.epochs out"),
+        (refit.head == "auto", f"refit.head={refit.head}", "leave refit.head out"),
+    ):
+        if not holds:
+            raise ValueError(
+                f"{setting} is for refit.method=balanced, and refit.method={refit.method}, {why}; {way_out}, or set "
+                "refit.method=balanced"
+            )
 
 
 _NOT_FOR_COSINES = {

@@ -27,7 +27,17 @@ class Renamed:
         return {self.new: value} if self.convert is None else self.convert(value)
 
 
-RENAMED: dict[str, Renamed] = {}
+def _policy_of_randaugment(operations: int) -> dict[str, Any]:
+    if operations == 0:
+        return {"data.policy": "none"}
+    return {"data.policy": "randaugment", "data.randaugment_operations": operations}
+
+
+RENAMED: dict[str, Renamed] = {
+    "criterion.ldam_scale": Renamed("criterion.cosine_scale"),
+    "data.randaugment": Renamed("data.policy", _policy_of_randaugment),
+    "refit.how": Renamed("refit.method"),
+}
 """By the old dotted name."""
 
 

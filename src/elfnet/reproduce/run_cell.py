@@ -7,6 +7,7 @@ from elfnet.calibrate.run_family import calibrate_run, measure_run
 from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.recipe.load import save_recipe, validate_recipe
 from elfnet.recipe.schema import ModelRecipe, Recipe
+from elfnet.recipe.stages import total_epochs
 from elfnet.reproduce.cell import Cell
 from elfnet.reproduce.directory import TableDirectory
 from elfnet.reproduce.record import record_of
@@ -51,7 +52,7 @@ def run_cell(
             nonlocal stopped
             if epochs_done in branches:
                 keep_beginning(run, epochs_done)
-            stopped = epochs_done < recipe.train.epochs and stop()
+            stopped = epochs_done < total_epochs(recipe) and stop()
             return stopped
 
         train_recipe(recipe, run.root, resume=run.exists(), observer=observer, stop_after=stop_after)

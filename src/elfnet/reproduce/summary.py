@@ -44,6 +44,8 @@ def summarise(table: PaperTable, tier: Tier, records: Mapping[tuple[str, str, in
         "format": FORMAT,
         "table": table.name,
         "title": table.title,
+        "baseline": table.row(table.baseline).label,
+        "source": table.source,
         "tier": tier.name,
         "tier_text": tier.text,
         "changed_settings": changed,
@@ -59,7 +61,14 @@ def summarise(table: PaperTable, tier: Tier, records: Mapping[tuple[str, str, in
         "has_groups": table.has_groups,
         "columns": [{"name": column.name, "label": _label(column, tier)} for column in table.columns],
         "rows": [
-            {"name": row.name, "label": row.label, "in_paper": row.in_paper, "quoted": row.quoted} for row in table.rows
+            {
+                "name": row.name,
+                "label": row.label,
+                "in_paper": row.in_paper,
+                "quoted": row.quoted,
+                "can_run": row.method is not None,
+            }
+            for row in table.rows
         ],
         "cells": cells,
         "differences": pair_differences(table, records),

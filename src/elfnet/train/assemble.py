@@ -1,5 +1,6 @@
 """Putting a network where it is to run, and everything that trains it around it."""
 
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -7,11 +8,12 @@ import torch
 
 from elfnet.checkpoint.format import Checkpoint
 from elfnet.criterion.class_weights import class_weights
-from elfnet.data.batches import EvaluationFeed, Normalisation, TrainingFeed
-from elfnet.data.batches_from_recipe import evaluation_batches, training_batches
+from elfnet.data.loading.build import evaluation_batches, training_batches
+from elfnet.data.loading.feed import EvaluationFeed, PairedFeed, Pairing, Selection, TrainingFeed
+from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.preparation_from_recipe import workers_of
 from elfnet.data.splits import Splits
-from elfnet.data.two_samplers import PairedFeed
+from elfnet.methods.mixing import PairMixing
 from elfnet.methods.refit.start import freeze_what_stays
 from elfnet.models.frozen import freeze_backbone
 from elfnet.models.staged import StagedNetwork
@@ -23,6 +25,8 @@ from elfnet.train.machine import Machine
 from elfnet.train.observer import Observer
 from elfnet.train.optimizer import build_optimizer, restore_optimizer
 from elfnet.train.processes import Processes
+from elfnet.train.pruning import ExitHistory, Pruning, PruningSettings
+from elfnet.train.resizing import ProgressiveResizing
 from elfnet.train.trainer import Trainer
 from elfnet.train.training_forward import forward_and_mixing
 
@@ -38,6 +42,7 @@ class Assembled(NamedTuple):
     batches: TrainingFeed
     calibration: EvaluationFeed
     average: WeightAverage | None
+    pruning: Pruning | None
 
     def evaluated(self, network: StagedNetwork) -> StagedNetwork:
         """What is evaluated of the network that is trained: the average of its weights, if there is one."""
@@ -53,7 +58,16 @@ def assemble(
     saved: Checkpoint | None,
     observer: Observer,
     processes: Processes,
+    *,
+    first_epoch: int = 0,
 ) -> Assembled:
+    """Assemble one stage of a run.
+
+    Args:
+        recipe: of the stage.
+        saved: the checkpoint that the stage goes on from; None where it starts.
+        first_epoch: of the run's epochs, the one that the stage starts at.
+    """
     fabric = processes.fabric
     network.to(fabric.device)
     if machine.channels_last:
@@ -61,10 +75,10 @@ def assemble(
     if recipe.train.sync_batch_norm and processes.world > 1:
         torch.nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
     counts = splits.class_counts_C.tolist()
-    forward, mixing = forward_and_mixing(recipe, network, rule_of(recipe, len(counts)))
+    forward, mixing = forward_and_mixing(recipe, network, rule_of(recipe, len(counts)), splits.train.labels_N)
     if recipe.train.backbone_lr_factor == 0:
         freeze_backbone(network)
-    freeze_what_stays(recipe.refit.how, network)
+    freeze_what_stays(recipe.refit.method, network)
     train = recipe.train
     optimiser = build_optimizer(
         network,
@@ -83,16 +97,22 @@ def assemble(
     if average is not None and saved is not None:
         average.network.load_state_dict(dict(saved.weights))
         average.steps = saved.progress["ema_steps"]
+    resizing = ProgressiveResizing(train.resize_start, train.resize_until, train.epochs)
     data = _workers_divided(recipe.data, processes.on_this_node)
-    batches, calibration = processes.one_first(lambda: _feeds(data, recipe, splits, normalisation, machine, processes))
+    pruning = _pruning(recipe, splits, saved, processes)
+    pairing = mixing if isinstance(mixing, PairMixing) else None
+    batches, calibration = processes.one_first(
+        lambda: _feeds(data, recipe, splits, normalisation, machine, processes, pairing, pruning)
+    )
     if machine.compile:
-        forward.compile_for(-(-batches.batch_size // (processes.world * recipe.train.accumulate)))
+        part = -(-batches.batch_size // (processes.world * train.accumulate))
+        forward.compile_for(part, image_sizes=resizing.sizes)
     trainer = Trainer(
         fabric=fabric,
         forward=forward,
         optimiser=optimiser,
         loss=exit_loss_of(
-            recipe.criterion,
+            recipe,
             counts,
             network.exits,
             experts=network.experts,
@@ -102,16 +122,18 @@ def assemble(
             class_weights(recipe.criterion.reweight, counts, beta=recipe.criterion.effective_beta)
         ).float(),
         reweight=recipe.criterion.reweight,
-        schedule=schedule_of(recipe),
+        schedule=replace(schedule_of(recipe), first_epoch=first_epoch),
         batches=batches,
         is_head_C=head_classes(counts),
         seed=recipe.train.seed,
         accumulate=recipe.train.accumulate,
         mixing=mixing,
         average=average,
+        resizing=resizing,
+        pruning=pruning,
         on_step=observer.step,
     )
-    return Assembled(trainer, optimiser, batches, calibration, average)
+    return Assembled(trainer, optimiser, batches, calibration, average, pruning)
 
 
 def _feeds(
@@ -121,6 +143,8 @@ def _feeds(
     normalisation: Normalisation,
     machine: Machine,
     processes: Processes,
+    pairing: Pairing | None,
+    selection: Selection | None,
 ) -> tuple[TrainingFeed, EvaluationFeed]:
     """This process's share of both splits; image files are packed here if they are not yet."""
     device, share = processes.fabric.device, processes.share
@@ -132,6 +156,8 @@ def _feeds(
         device=device,
         channels_last=machine.channels_last,
         share=share,
+        pairing=pairing,
+        selection=selection,
     )
     batches = feed(data, seed=recipe.train.seed)
     if recipe.model.branches == 2:
@@ -139,6 +165,18 @@ def _feeds(
         batches = PairedFeed(batches, feed(reversed_, seed=recipe.train.seed + SECOND_SAMPLER))
     calibration = evaluation_batches(data, splits.calibration, normalisation, device=device, share=share)
     return batches, calibration
+
+
+def _pruning(recipe: Recipe, splits: Splits, saved: Checkpoint | None, processes: Processes) -> Pruning | None:
+    """Pruning as the recipe has it, with the history of the checkpoint that a stage goes on from."""
+    train, labels_N = recipe.train, splits.train.labels_N
+    if not train.prune:
+        return None
+    history = ExitHistory(len(labels_N), processes.fabric.device, processes.summed)
+    if saved is not None and saved.exit_history is not None:
+        history.streak_N.copy_(saved.exit_history)
+    settings = PruningSettings(train.prune, train.prune_patience, train.prune_floor, train.prune_until)
+    return Pruning(settings, history, labels_N, seed=train.seed, epochs=train.epochs)
 
 
 def _workers_divided(data: DataRecipe, processes: int) -> DataRecipe:

@@ -5,8 +5,8 @@
 import numpy as np
 import torch
 
-from elfnet.data.batches import EvaluationFeed
 from elfnet.data.examples import Ints
+from elfnet.data.loading.feed import EvaluationFeed
 from elfnet.evaluate.accuracy import balanced_accuracy
 from elfnet.evaluate.run_network import answers_at_full_depth
 from elfnet.models.staged import StagedNetwork

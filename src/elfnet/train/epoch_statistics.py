@@ -43,7 +43,7 @@ class EpochStatistics:
     """Sums over the steps of one epoch.
 
     Args:
-        scale: the loss's own scale of logits (30 for LDAM), for the probability of the true class.
+        scale: what the loss multiplies logits by (see `BaseLoss`), for the probability of the true class.
         summed: sums a tensor over all processes that train together, in place.
     """
 

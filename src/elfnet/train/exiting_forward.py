@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from elfnet.exits.training_rule import TrainingRule
-from elfnet.models.staged import StagedNetwork, same_features
+from elfnet.models.staged import StagedNetwork, reset_compiler, same_features
 from elfnet.train.gradient_equilibrium import GradientEquilibrium
 
 # Below this many examples a compiled stage is not used: torch.compile makes a graph of its own for a batch of one,
@@ -51,14 +51,18 @@ class ExitingForward(nn.Module):
         self._run_full: Run = _full_batch
         self._run_part: Run = _part_of_batch
 
-    def compile_for(self, batch_size: int) -> None:
-        """Compile in place, with graphs that do not depend on what happened before, so that a resumed run uses the
-        same ones: in `mask` one static graph for full batches (a smaller last batch runs uncompiled), in `drop` two
-        graphs a stage and head, a static one for full batches and one for all smaller sizes.
+    def compile_for(self, batch_size: int, *, image_sizes: int = 1) -> None:
+        """Compile in place, with graphs that do not depend on what happened before.
+
+        A resumed run then uses the same graphs: in `mask` one static graph for full batches (a smaller last batch runs
+        uncompiled), in `drop` two graphs per stage and head, a static one for full batches and one for all smaller
+        ones. With progressive resizing there is one of each per image size.
+
+        Args:
+            batch_size: of a full batch of this process.
+            image_sizes: how many sizes of images there will be.
         """
-        # What this process compiled before counts against torch's limit of graphs; past it, it would not compile.
-        torch.compiler.reset()
-        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 4 * self.network.exits)
+        reset_compiler(graphs=4 * self.network.exits * image_sizes)
         self._compiled_batch = batch_size
         if self.left == "mask" or self.rule is None:
             self.network.compile(dynamic=False)

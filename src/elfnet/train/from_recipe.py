@@ -6,7 +6,8 @@ from elfnet.criterion.exit_loss import ExitLoss
 from elfnet.errors import RequestError
 from elfnet.exits.threshold import parse_threshold
 from elfnet.exits.training_rule import TrainingRule
-from elfnet.recipe.schema import CriterionRecipe, Recipe
+from elfnet.recipe.schema import Recipe
+from elfnet.recipe.stages import loss_scale
 from elfnet.train.schedule import Schedule, scale_schedule
 
 
@@ -35,20 +36,22 @@ def rule_of(recipe: Recipe, classes: int) -> TrainingRule | None:
     return TrainingRule(threshold=threshold, confidence_scale=recipe.exits.train_confidence_scale)
 
 
-def loss_of(criterion: CriterionRecipe, class_counts: list[int]) -> BaseLoss:
+def loss_of(recipe: Recipe, class_counts: list[int]) -> BaseLoss:
+    """The base loss, with the scale that suits the recipe's heads."""
+    criterion = recipe.criterion
     return build_loss(
         criterion.loss,
         class_counts,
         focal_gamma=criterion.focal_gamma,
         ldam_max_margin=criterion.ldam_max_margin,
         ldam_power=criterion.ldam_power,
-        ldam_scale=criterion.ldam_scale,
+        scale=loss_scale(recipe),
         adjust_tau=criterion.adjust_tau,
     )
 
 
 def exit_loss_of(
-    criterion: CriterionRecipe,
+    recipe: Recipe,
     class_counts: list[int],
     exits: int,
     *,
@@ -56,12 +59,13 @@ def exit_loss_of(
     temperature: float | None = None,
 ) -> ExitLoss:
     """The loss of a recipe; `temperature` is that of distillation in a run that goes on."""
+    criterion = recipe.criterion
     distillation = None
     if criterion.distil:
         start = criterion.distil_temperature if temperature is None else temperature
         distillation = Distillation(criterion.distil, temperature=start, confidence=criterion.distil_confidence)
     return ExitLoss(
-        loss_of(criterion, class_counts),
+        loss_of(recipe, class_counts),
         exits,
         experts=experts,
         exit_weights=criterion.exit_weights,

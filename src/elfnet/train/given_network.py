@@ -58,13 +58,18 @@ def _describe(
         raise RequestError(
             "Manifold Mixup and BBN look into the recipe's own network; for a network given choose another recipe"
         )
+    if recipe.train.resize_start < 1:
+        raise RequestError(
+            f"train.resize_start={recipe.train.resize_start:g} shows images of several sizes, which the network given "
+            "may not take; set it to 1"
+        )
     if recipe.model.experts > 1:
         raise RequestError(
             f"model.experts={recipe.model.experts} repeats a group of the recipe's own network; "
             "for a network given set model.experts=1"
         )
     signature = signature_of(network, image_shape)
-    if recipe.criterion.loss == "ldam":
+    if recipe.model.head == "cosine":
         _require_cosines(network, image_shape)
     return {"given": True, "signature": signature, "first_weights_sha256": tensors_sha256(network.state_dict())}
 
@@ -101,9 +106,9 @@ def _require_alike(described: Sequence[Mapping[str, Any]]) -> None:
 def _require_cosines(network: StagedNetwork, image_shape: tuple[int, int, int]) -> None:
     """Linear heads of ours are known; any other output that is not bound to stay within 1 leaves it far from zero."""
     way_out = (
-        "use elfnet.models.heads.CosineClassifier and attach_exits(..., classifier='cosine'), or another criterion.loss"
+        "use elfnet.models.heads.CosineClassifier and attach_exits(..., classifier='cosine'), or set model.head=linear"
     )
-    needs = "criterion.loss=ldam needs cosines"
+    needs = "model.head=cosine (which criterion.loss=ldam needs) expects cosines"
     for number, head in enumerate(network.heads, start=1):
         if any(isinstance(module, LinearClassifier) for module in head.modules()):
             raise RequestError(f"{needs}, and exit {number} of the network given has a linear classifier; {way_out}")

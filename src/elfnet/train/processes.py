@@ -9,7 +9,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.distributed import ReduceOp
 
-from elfnet.data.share import Share
+from elfnet.data.loading.sampler import Share
 from elfnet.errors import ElfnetError, RequestError, WorkError
 
 T = TypeVar("T")

@@ -7,10 +7,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from elfnet.data.batches import Normalisation
+from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.splits import Splits
 from elfnet.models.cost import NetworkCost
 from elfnet.recipe.schema import Recipe
+from elfnet.recipe.stages import total_epochs
 from elfnet.train.machine import choose_machine
 from elfnet.version import __version__
 
@@ -55,7 +56,7 @@ def run_info(recipe: Recipe, splits: Splits, normalisation: Normalisation, cost:
         compile=recipe.train.compile,
         channels_last=recipe.train.channels_last,
         threads=recipe.train.threads,
-        work=float(images * recipe.train.epochs * cost.to_exit[-1]),
+        work=float(images * total_epochs(recipe) * cost.to_exit[-1]),
         batch_shrinks=recipe.exits.left == "drop",
     )
     return {

@@ -11,15 +11,16 @@ import torch
 
 from elfnet.checkpoint.format import Checkpoint, save_checkpoint
 from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.data.batches import Normalisation
-from elfnet.data.batches_from_recipe import evaluation_batches, normalisation_of
 from elfnet.data.from_recipe import load_splits
+from elfnet.data.loading.build import evaluation_batches, normalisation_of
+from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.splits import Splits
 from elfnet.errors import RequestError
 from elfnet.evaluate.accuracy import balanced_accuracy
 from elfnet.evaluate.run_network import answers_at_full_depth
 from elfnet.methods.refit.fit import FITTED, fit_classifiers
 from elfnet.methods.refit.source_run import open_source
+from elfnet.methods.refit.start import is_second_stage
 from elfnet.models.cost import count_cost
 from elfnet.models.from_recipe import network_of
 from elfnet.models.of_run import signature_of_run
@@ -35,7 +36,7 @@ OF_TRAINING = ("epochs", "schedule_epochs", "drw_start", "mix", "mix_alpha")
 
 def is_fitted(recipe: Recipe) -> bool:
     """Whether the recipe's run is fitted to another one's features instead of trained."""
-    return recipe.refit.how in FITTED
+    return recipe.refit.method in FITTED
 
 
 def check_source(recipe: Recipe, run: RunDirectory, *, overwrite: bool, given: StagedNetwork | None) -> None:
@@ -43,12 +44,15 @@ def check_source(recipe: Recipe, run: RunDirectory, *, overwrite: bool, given: S
 
     A run that has begun does not need the one it started from any more.
     """
-    if recipe.refit.how == "none":
+    if recipe.refit.method == "none":
         return
     if given is not None:
         raise RequestError(
-            f"refit.how={recipe.refit.how} takes the network of the run it starts from; leave network= out"
+            f"refit.method={recipe.refit.method} needs to know the classifiers of the network; leave network= out, or "
+            "set refit.method=none"
         )
+    if is_second_stage(recipe) and recipe.refit.epochs:
+        return
     if overwrite or not run.checkpoint("last").is_file():
         open_source(recipe, out=run.root)
 
@@ -66,7 +70,9 @@ def fit_run(
     The recipe that is kept says how the network was trained: as in the run that this one starts from.
     """
     if launch.world > 1:
-        raise RequestError(f"refit.how={recipe.refit.how} does not train: one process is enough, leave --devices out")
+        raise RequestError(
+            f"refit.method={recipe.refit.method} does not train: one process is enough, leave --devices out"
+        )
     observer = observer or Silent()
     if run.exists() and not overwrite:
         recipe = _as_trained(recipe, run.recipe())
@@ -93,8 +99,9 @@ def fit_run(
     network.to(torch.device(info["machine"]["device"]))
     fitted, remarks = fit_classifiers(recipe, network, splits, normalisation)
     score = _calibration_score(recipe, network, splits, normalisation)
-    summary = "; ".join([f"{recipe.refit.how} of {source.named} ({source.checkpoint.epochs_done} epochs)", *remarks])
-    record = {**source.record(recipe.refit.how), **fitted, "calibration_balanced_accuracy": score, "summary": summary}
+    method = recipe.refit.method
+    summary = "; ".join([f"{method} of {source.named} ({source.checkpoint.epochs_done} epochs)", *remarks])
+    record = {**source.record(method), **fitted, "calibration_balanced_accuracy": score, "summary": summary}
     info |= {"devices": 1, "nodes": 1, "refit": record}
     # Only now that nothing can be refused any more is an old run removed.
     if run.exists():

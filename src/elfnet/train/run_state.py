@@ -9,6 +9,7 @@ from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.models.staged import StagedNetwork
 from elfnet.train.ema import WeightAverage
 from elfnet.train.optimizer import optimizer_state
+from elfnet.train.pruning import Pruning
 
 
 @dataclass
@@ -31,11 +32,13 @@ def keep(
     state: RunState,
     score: float | None,
     average: WeightAverage | None = None,
+    pruning: Pruning | None = None,
 ) -> None:
     """Write the checkpoints; `last` comes last, so that a kill in between runs the epoch again.
 
     Args:
         average: of the network's weights, if there is one: it is what is evaluated.
+        pruning: its history is kept, too.
     """
     weights = network.state_dict() if average is None else average.network.state_dict()
     better = score is not None and score > state.best_score
@@ -49,5 +52,6 @@ def keep(
     if better:
         save_checkpoint(Checkpoint(signature, state.epochs_done, weights, progress=progress), run.checkpoint("best"))
     momentum, trained = optimizer_state(optimiser, network), {} if average is None else network.state_dict()
-    last = Checkpoint(signature, state.epochs_done, weights, momentum, progress, trained)
+    history = None if pruning is None else pruning.history.streak_N
+    last = Checkpoint(signature, state.epochs_done, weights, momentum, progress, trained, history)
     save_checkpoint(last, run.checkpoint("last"))

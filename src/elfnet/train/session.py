@@ -10,6 +10,8 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +19,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from elfnet.checkpoint.format import Checkpoint, load_checkpoint
+from elfnet.checkpoint.format import Checkpoint, load_checkpoint, require_network
 from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.data.batches import Normalisation
-from elfnet.data.batches_from_recipe import normalisation_of
 from elfnet.data.from_recipe import load_splits
+from elfnet.data.loading.build import normalisation_of
+from elfnet.data.loading.feed import EvaluationFeed
+from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.splits import Splits
 from elfnet.errors import RequestError, WorkError
 from elfnet.exits.threshold import parse_threshold
 from elfnet.methods.refit.start import start_from_run
 from elfnet.models.cost import count_cost
-from elfnet.models.from_recipe import load_initial_weights
+from elfnet.models.from_recipe import load_initial_weights, network_of
 from elfnet.models.of_run import signature_of_run
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import Recipe
+from elfnet.recipe.stages import Stage, final_model, stage_of_weights, stages_of, total_epochs
 from elfnet.train.assemble import assemble
 from elfnet.train.calibration_score import calibration_score, predictions
 from elfnet.train.from_recipe import exit_loss_of, loss_of, rule_of, schedule_of
@@ -41,6 +45,7 @@ from elfnet.train.launch import (
     leave_when_done,
     lost_others,
     refuse_empty_shares,
+    refuse_mixed_features,
     refuse_uneven_batches,
     restarted,
     start,
@@ -49,10 +54,12 @@ from elfnet.train.machine import Machine, device_and_precision, fabric_precision
 from elfnet.train.observer import Observer, Silent
 from elfnet.train.processes import Processes
 from elfnet.train.provenance import run_info
+from elfnet.train.pruning import require_floor
 from elfnet.train.refit_run import check_source, fit_run, is_fitted, keep_start
 from elfnet.train.run_directory_checks import check_directory, require_same_data, require_same_precision
-from elfnet.train.run_log import open_loggers
+from elfnet.train.run_log import Logger, open_loggers
 from elfnet.train.run_state import RunState, keep
+from elfnet.train.second_stage import second_stage_network, second_stage_state
 
 
 def train_recipe(
@@ -84,6 +91,7 @@ def train_recipe(
     run = RunDirectory(Path(out))
     launch = (launch or Launch()).settled()
     refuse_uneven_batches(recipe.train.batch_size, recipe.train.accumulate, launch)
+    refuse_mixed_features(recipe.train.mix, launch)
     if restarted():
         # torchrun repeats the command it was given, which speaks of a run that did not exist then.
         resume, overwrite = run.exists(), False
@@ -162,22 +170,27 @@ def _train(
     (height, width, channels), classes = splits.train.example_shape, len(splits.class_names)
     # A run that goes on has its weights in its checkpoint; one that was stopped before the first starts as it did.
     goes_on = processes.any(processes.first and run.checkpoint("last").is_file() and not overwrite)
+    saved = processes.together(lambda: load_checkpoint(run.checkpoint("last"))) if goes_on else None
+    stage = stage_of_weights(recipe, 0 if saved is None else saved.epochs_done)
     torch.manual_seed(recipe.train.seed)
     network, described = choose_network(
-        given, recipe, classes=classes, image_shape=(channels, height, width), processes=processes
+        given, stage.recipe, classes=classes, image_shape=(channels, height, width), processes=processes
     )
     loaded = processes.together(lambda: None if goes_on else load_initial_weights(recipe.model, network))
     # Refused here, before an old run is removed: an empty share, another number of weights than exits.
     processes.together(lambda: refuse_empty_shares(recipe, len(splits.train), processes.world))
-    processes.together(lambda: exit_loss_of(recipe.criterion, splits.class_counts_C.tolist(), network.exits))
+    processes.together(lambda: exit_loss_of(stage.recipe, splits.class_counts_C.tolist(), network.exits))
     started = processes.together(lambda: None if goes_on else start_from_run(recipe, network, splits, out=run.root))
+    final = network
+    if given is None and final_model(recipe) != stage.recipe.model:
+        final = network_of(final_model(recipe), classes=classes, image_channels=channels)
     info: dict[str, Any] = processes.from_first(
         lambda: _opened(
             recipe,
             run,
             splits,
             normalisation,
-            network,
+            final,
             None if loaded is None else loaded.record(),
             described,
             started,
@@ -194,67 +207,145 @@ def _train(
         keep_freed_memory()
 
     state = RunState()
-    saved: Checkpoint | None = None
-    signature = signature_of_run(recipe.model, info)
     if started is not None and processes.first:
-        keep_start(run, signature, network)
-    if goes_on:
-        saved = processes.together(lambda: load_checkpoint(run.checkpoint("last"), network=signature))
+        keep_start(run, signature_of_run(stage.recipe.model, info), network)
+    if saved is not None:
+        signature = signature_of_run(stage.recipe.model, info)
+        processes.together(partial(require_network, saved, signature, run.checkpoint("last")))
         network.load_state_dict(dict(saved.trained_weights or saved.weights))
         state = RunState(epochs_done=saved.epochs_done, **saved.progress)
     observer.started(recipe, info, state.epochs_done)
-    if state.epochs_done >= recipe.train.epochs:
+    if state.epochs_done >= total_epochs(recipe):
         return
 
-    assembled = assemble(recipe, splits, normalisation, network, machine, saved, observer, processes)
-    batches, evaluated = assembled.batches, assembled.evaluated(network)
     loggers = open_loggers(run, recipe, state.epochs_done) if processes.first else []
-    epochs_kept = state.epochs_done
+    loop = _Loop(recipe, run, splits, normalisation, machine, info, observer, stop_after, processes, loggers)
     try:
-        while state.epochs_done < recipe.train.epochs:
-            began = time.perf_counter()
-            record = assembled.trainer.run_epoch(state.epochs_done)
-            processes.average_statistics(network, evaluated)
-            score = None
-            if (state.epochs_done + 1) % recipe.train.evaluate_every == 0 or _is_last(state, recipe):
-                labels_N = splits.calibration.labels_N
-                prediction_N = predictions(
-                    evaluated, assembled.calibration, len(labels_N), precision=machine.precision, processes=processes
-                )
-                score = calibration_score(prediction_N, labels_N)
-            seconds = time.perf_counter() - began
-            record |= {"calibration_balanced_accuracy": score, "seconds": round(seconds, 3)}
-            if recipe.data.unreadable == "skip":
-                # Different images that any one process met: at least as many as this, as all meet all in time.
-                record["unreadable"] = max(processes.gathered(batches.skipped()))
-            for logger in loggers:
-                logger.log(record)
-            state.epochs_done += 1
-            state.seconds += seconds
-            state.distil_temperature = record.get("distil_temperature")
-            if processes.first:
-                keep(run, signature, network, assembled.optimiser, state, score, assembled.average)
-            epochs_kept = state.epochs_done
-            observer.epoch(record)
-            if processes.any(stop_after is not None and stop_after(state.epochs_done)):
+        for following in stages_of(recipe):
+            if state.epochs_done >= following.end:
+                continue
+            if following.name != stage.name:
+                weights = network.state_dict() if saved is None else saved.weights
+                stage, saved, state = following, None, second_stage_state(state)
+                network = second_stage_network(stage, weights, classes=classes, image_channels=channels)
+            network = loop.run(stage, network, state, saved)
+            if state.epochs_done < following.end:
                 break
-    except WorkError as error:
-        kept = f"the checkpoint after {epochs_kept} epochs is intact" if epochs_kept else "there is no checkpoint yet"
-        raise type(error)(f"{error} ({kept}: {run.root})") from error
+            saved = None
     finally:
-        batches.close()
         for logger in loggers:
             logger.close()
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """What the epochs of all stages of a run share."""
+
+    recipe: Recipe
+    directory: RunDirectory
+    splits: Splits
+    normalisation: Normalisation
+    machine: Machine
+    info: dict[str, Any]
+    observer: Observer
+    stop_after: Callable[[int], bool] | None
+    processes: Processes
+    loggers: list[Logger]
+
+    def run(self, stage: Stage, network: StagedNetwork, state: RunState, saved: Checkpoint | None) -> StagedNetwork:
+        """Train a stage to its end, or until the run is stopped; `state` tells which.
+
+        Args:
+            network: of the stage, with the weights that it goes on from.
+            state: how far the run is; changed in place.
+            saved: the checkpoint that the stage goes on from; None where it starts.
+
+        Returns:
+            The network as it is evaluated.
+        """
+        processes, recipe = self.processes, stage.recipe
+        signature = signature_of_run(recipe.model, self.info)
+        assembled = assemble(
+            recipe,
+            self.splits,
+            self.normalisation,
+            network,
+            self.machine,
+            saved,
+            self.observer,
+            processes,
+            first_epoch=stage.first,
+        )
+        batches, evaluated = assembled.batches, assembled.evaluated(network)
+        epochs_kept = state.epochs_done
+        try:
+            while state.epochs_done < stage.end:
+                began = time.perf_counter()
+                record = assembled.trainer.run_epoch(state.epochs_done)
+                processes.average_statistics(network, evaluated)
+                score = None
+                if (state.epochs_done + 1) % recipe.train.evaluate_every == 0 or state.epochs_done + 1 == stage.end:
+                    score = self._score(evaluated, assembled.calibration)
+                seconds = time.perf_counter() - began
+                record |= {"calibration_balanced_accuracy": score, "seconds": round(seconds, 3)}
+                if self.recipe.refit.method == "balanced":
+                    record["stage"] = stage.name
+                if recipe.data.unreadable == "skip":
+                    # Different images that any one process met: at least as many as this, as all meet all in time.
+                    record["unreadable"] = max(processes.gathered(batches.skipped()))
+                for logger in self.loggers:
+                    logger.log(record)
+                state.epochs_done += 1
+                state.seconds += seconds
+                state.distil_temperature = record.get("distil_temperature")
+                if processes.first:
+                    keep(
+                        self.directory,
+                        signature,
+                        network,
+                        assembled.optimiser,
+                        state,
+                        score,
+                        assembled.average,
+                        assembled.pruning,
+                    )
+                epochs_kept = state.epochs_done
+                self.observer.epoch(record)
+                if processes.any(self.stop_after is not None and self.stop_after(state.epochs_done)):
+                    break
+        except WorkError as error:
+            kept = (
+                f"the checkpoint after {epochs_kept} epochs is intact" if epochs_kept else "there is no checkpoint yet"
+            )
+            raise type(error)(f"{error} ({kept}: {self.directory.root})") from error
+        finally:
+            batches.close()
+        return evaluated
+
+    def _score(self, network: StagedNetwork, calibration: EvaluationFeed) -> float:
+        labels_N = self.splits.calibration.labels_N
+        prediction_N = predictions(
+            network, calibration, len(labels_N), precision=self.machine.precision, processes=self.processes
+        )
+        return calibration_score(prediction_N, labels_N)
 
 
 def _data(recipe: Recipe) -> tuple[Splits, Normalisation]:
     splits = load_splits(recipe.data)
     # What may be refused is tried before anything is written.
-    rule_of(recipe, len(splits.class_names)), schedule_of(recipe)
+    for stage in stages_of(recipe):
+        rule_of(stage.recipe, len(splits.class_names)), schedule_of(stage.recipe)
+        loss_of(stage.recipe, splits.class_counts_C.tolist())
     for threshold in recipe.exits.search:
         parse_threshold(threshold, classes=len(splits.class_names))
     _refuse_one_class(splits.calibration.labels_N)
-    loss_of(recipe.criterion, splits.class_counts_C.tolist())
+    if recipe.train.prune:
+        require_floor(recipe.train.prune_floor, splits.class_counts_C, splits.class_names)
+    if recipe.train.resize_start < 1 and splits.train.example_shape[0] == 1:
+        raise RequestError(
+            f"train.resize_start={recipe.train.resize_start:g} resizes images, and {recipe.data.source} has rows of "
+            "features; set it to 1"
+        )
     return splits, normalisation_of(recipe.data, splits)
 
 
@@ -300,7 +391,3 @@ def _opened(
         shutil.rmtree(run.root)
     run.create(recipe, info)
     return info
-
-
-def _is_last(state: RunState, recipe: Recipe) -> bool:
-    return state.epochs_done + 1 == recipe.train.epochs

@@ -4,6 +4,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,14 +14,17 @@ from torch import Tensor
 from elfnet.criterion.deferred import weights_in_force
 from elfnet.criterion.exit_loss import ExitLoss
 from elfnet.criterion.reduction import weighted_batch_mean
-from elfnet.data.batches import TrainingFeed
+from elfnet.data.loading.feed import TrainingFeed
 from elfnet.errors import WorkError
+from elfnet.exits.training_rule import exit_taken
 from elfnet.methods.mixing import MixedBatch, Mixing, unmixed
 from elfnet.models.frozen import training_mode
 from elfnet.train.ema import WeightAverage
 from elfnet.train.epoch_statistics import EpochStatistics
 from elfnet.train.optimizer import set_learning_rate
 from elfnet.train.processes import Processes
+from elfnet.train.pruning import Pruning
+from elfnet.train.resizing import FULL_SIZE, ProgressiveResizing
 from elfnet.train.schedule import Schedule
 from elfnet.train.training_forward import TrainingForward
 
@@ -46,6 +50,8 @@ class Trainer:
         mixing: what is made of a batch before it is run; it goes with the forward pass.
         reweight: their name, for the log.
         average: takes in the weights after every step.
+        resizing: the size of images by epoch.
+        pruning: which examples an epoch shows; `batches` have it as their selection.
         on_step: called after every step with (step, steps in the epoch).
     """
 
@@ -65,6 +71,8 @@ class Trainer:
         accumulate: int = 1,
         mixing: Mixing = unmixed,
         average: WeightAverage | None = None,
+        resizing: ProgressiveResizing = FULL_SIZE,
+        pruning: Pruning | None = None,
         on_step: Callable[[int, int], None] | None = None,
     ) -> None:
         self._fabric, self._processes = fabric, Processes(fabric)
@@ -83,6 +91,8 @@ class Trainer:
         self._accumulate = accumulate
         self._mixing = mixing
         self._average = average
+        self._resizing = resizing
+        self._pruning = pruning
         self._on_step = on_step or (lambda *_: None)
 
     def run_epoch(self, epoch: int) -> dict[str, Any]:
@@ -92,7 +102,9 @@ class Trainer:
         torch.manual_seed(self._seed * 1_000_003 + epoch + (self._processes.rank << 53))
         weighting = weights_in_force(epoch, reweight=self._reweight, start=self._schedule.drw_start)
         weights_C = self._weights_C[weighting]
-        steps = len(self._batches)
+        if self._pruning is not None:
+            self._pruning.begin_epoch(epoch)
+        steps = self._batches.steps(epoch)
         statistics = EpochStatistics(
             steps=steps,
             exits=self._network.exits,
@@ -103,9 +115,14 @@ class Trainer:
         )
         training_mode(self._network, self._forward)
         rate = 0.0
-        for step, (images, target_B) in enumerate(self._batches.epoch(epoch)):
+        for step, batch in enumerate(self._batches.epoch(epoch)):
             rate = self._schedule.learning_rate(epoch, step, steps)
-            self._step(self._mixing(images, target_B, epoch), weights_C, rate, statistics)
+            mixed = self._mixing(batch, epoch)
+            mixed = replace(mixed, images=self._resizing(mixed.images, epoch))
+            if self._pruning is not None:
+                importance_b = self._pruning.weight(batch.rows_b)
+                mixed = replace(mixed, labels=replace(mixed.labels, importance_B=importance_b))
+            self._step(mixed, weights_C, rate, statistics)
             if (step + 1) % STEPS_BETWEEN_LOOKS == 0 or step + 1 == steps:
                 self._refuse_loss_not_finite(epoch, statistics)
             self._on_step(step + 1, steps)
@@ -113,6 +130,11 @@ class Trainer:
         if not all(bool(p.isfinite().all()) for p in self._network.parameters()):
             raise DivergedError(f"the weights are not finite after the last step of epoch {epoch + 1}; {WAY_OUT}")
         record = {"epoch": epoch, "learning_rate": rate, "weights": weighting, **statistics.record()}
+        if self._pruning is not None:
+            self._pruning.history.end_epoch()
+            record["examples"] = int(self._pruning.shown(epoch).sum())
+        if self._resizing.start < 1:
+            record["image_side"] = self._resizing.share(epoch)
         if self._loss.distillation is not None:
             record["distil_temperature"] = float(self._loss.distillation.temperature)
         return record
@@ -138,6 +160,8 @@ class Trainer:
                     loss = loss * self._processes.world
                 self._fabric.backward(loss)
             statistics.add(logits_EbC.detach(), leading_b, visited_Eb, loss_Eb.detach(), weight_b, ends_step=last)
+            if self._pruning is not None and part.rows_b is not None:
+                self._pruning.history.add(part.rows_b, exit_taken(visited_Eb))
         self._optimiser.step()
         if self._average is not None:
             self._average.update(self._network)

@@ -19,6 +19,7 @@ from elfnet.deploy.bundle.manifest_file import MANIFEST, manifest_text
 from elfnet.deploy.bundle.read import open_bundle
 from elfnet.deploy.bundle.write import write_bundle
 from elfnet.errors import ElfnetError, RequestError, WorkError
+from elfnet.exits.logit_adjustment import LogitAdjustment
 
 Files = dict[str, bytes]
 BundleOf = Callable[[Files], Path]
@@ -83,6 +84,24 @@ def test_operating_points_for_other_exits(bundle_of: BundleOf, files: Files, man
     manifest_fields["variants"]["float32"]["family"] = fixed_points(shorter, [0.5]).to_dict()
     files[MANIFEST] = manifest_of(manifest_fields)
     assert "3 stages and operating points for 2 exits" in refused(bundle_of(files))
+
+
+def test_operating_points_that_adjust_other_classes(
+    bundle_of: BundleOf, files: Files, manifest_fields: Any, table: Any
+) -> None:
+    from dataclasses import replace
+
+    from elfnet.calibrate.fixed_points import fixed_points
+
+    adjusted = replace(table, adjustment=LogitAdjustment((0.5,) * 3, (-1.0, -1.5, -2.0, -2.5)))
+    content = fixed_points(adjusted, [0.5]).to_dict()
+    manifest_fields["variants"]["float32"]["family"] = content
+    files[MANIFEST] = manifest_of(manifest_fields)
+    family = open_bundle(bundle_of(files)).family
+    assert family.adjustment == family.points[1].policy.adjustment == adjusted.adjustment
+    content["log_prior"].append(-3.0)
+    files[MANIFEST] = manifest_of(manifest_fields)
+    assert "has 4 classes and operating points that adjust the logits of 5" in refused(bundle_of(files))
 
 
 def test_damaged_operating_points(bundle_of: BundleOf, files: Files, manifest_fields: Any) -> None:

@@ -11,9 +11,10 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from elfnet.data.augment import normalise
-from elfnet.data.batches import EvaluationBatches, Normalisation
 from elfnet.data.digits import enlarge
+from elfnet.data.loading.feed import EvaluationFeed
+from elfnet.data.loading.memory import PlainSource
+from elfnet.data.loading.normalise import Normalisation, normalise
 from elfnet.data.preparation import Evaluation
 from elfnet.data.read_image import Limits, read_crop
 from elfnet.data.source import LabelledImages
@@ -48,7 +49,8 @@ def test_every_byte_is_normalised_as_in_evaluation() -> None:
 def test_a_png_of_the_training_size_is_what_evaluation_sees(tmp_path: Path, mode: str, channels: int) -> None:
     images = LabelledImages(noise(4, 32, 32, channels), np.zeros(4, dtype=np.int64))
     normalisation = Normalisation.of(images)
-    (expected,) = EvaluationBatches(images, normalisation, batch_size=4, device=torch.device("cpu"))
+    source = PlainSource(images.images_NHWC, normalisation, device=torch.device("cpu"))
+    (expected,) = EvaluationFeed(source, 4, batch_size=4)
     files = []
     for number, image in enumerate(images.images_NHWC):
         files.append(tmp_path / f"{number}.png")

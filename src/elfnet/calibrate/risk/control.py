@@ -7,7 +7,7 @@ drawn like those that come later. The promise is for data like the calibration s
 # Shapes: P candidates, N examples of the certification part
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -24,6 +24,7 @@ from elfnet.calibrate.risk.sequence import certified_prefix
 from elfnet.calibrate.risk.split_table import split_table
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
+from elfnet.exits.logit_adjustment import LogitAdjustment
 from elfnet.exits.policy import Policy, full_depth
 
 
@@ -121,6 +122,9 @@ class _Evidence:
             )
         fitting, certifying = split_table(table, request.fraction, request.seed, strata_N=class_N)
         policies = ordered_candidates(fitting, candidates)
+        # Full depth, which the candidates are compared with, reads logits as they do.
+        if policies:
+            certifying = replace(certifying, adjustment=_common_adjustment(policies))
         # Betting takes the examples one by one, and tables may be sorted by class.
         order_N = np.random.default_rng([request.seed, 1]).permutation(certifying.examples)
         members = {name: member_N[order_N] for name, member_N in members_by_group(certifying, request.groups).items()}
@@ -140,7 +144,10 @@ class _Evidence:
             procedure=request.procedure,
         )
         nobody_early = full_depth(
-            self.certifying.exits, self.certifying.confidence_scale, measure=self.certifying.confidence_measure
+            self.certifying.exits,
+            self.certifying.confidence_scale,
+            measure=self.certifying.confidence_measure,
+            adjustment=self.certifying.adjustment,
         )
         full_depth_cost = mean_cost = float(self.certifying.cost_under(nobody_early)[-1])
         if certified.passed:
@@ -187,3 +194,14 @@ class _Evidence:
                 f"fraction={self.request.fraction:g} leaves {found}; calibrate on more, or ask for a larger epsilon",
                 epsilon=epsilon,
             )
+
+
+def _common_adjustment(policies: Sequence[Policy]) -> LogitAdjustment | None:
+    first = policies[0]
+    for policy in policies:
+        if policy.adjustment != first.adjustment:
+            raise RequestError(
+                f"candidates {first.name!r} and {policy.name!r} adjust logits differently, and are compared with one "
+                "full depth; give candidates with one adjustment"
+            )
+    return first.adjustment

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.evaluate.derived import Derived
+from elfnet.evaluate.derived import CHUNK_BYTES, Derived
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.replay import derive_for, replay
 from elfnet.exits.policy import Policy, Reading
@@ -73,7 +73,8 @@ class Outcomes(NamedTuple):
 def outcomes_of(table: ExitTable, policies: Sequence[Policy], loss: str) -> Outcomes:
     """Losses in {-1, 0, 1} for `accuracy`, {0, 1} for `agreement`; policies may differ in their confidence scales.
 
-    Full depth is the last exit on its own, also for a policy that combines exits.
+    Full depth is the last exit on its own, also for a policy that combines exits. Its logits are adjusted as the table
+    says.
     """
     by_scale: dict[Reading, Derived] = {}
     full_N = full_depth_answer(table)
@@ -95,5 +96,9 @@ def outcomes_of(table: ExitTable, policies: Sequence[Policy], loss: str) -> Outc
 
 def full_depth_answer(table: ExitTable) -> NDArray[np.int64]:
     """The answer of the last exit, shape (N,)."""
-    answer_N: NDArray[np.int64] = np.argmax(table.logits_NEC[:, -1], axis=1)
+    answer_N = np.empty(table.examples, dtype=np.int64)
+    chunk = max(1, CHUNK_BYTES // (8 * table.classes))
+    for start in range(0, table.examples, chunk):
+        rows = slice(start, start + chunk)
+        answer_N[rows] = table.logits_at(table.exits - 1, rows).argmax(axis=1)
     return answer_N

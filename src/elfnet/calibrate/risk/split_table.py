@@ -31,14 +31,7 @@ def split_table(
     """
     if not 0.0 < fraction < 1.0:
         raise RequestError(f"fraction={fraction!r} leaves one part empty; give a share between 0 and 1, such as 0.5")
-    rng = np.random.default_rng(seed)
-    shuffled_N = rng.permutation(table.examples)
-    strata_N = table.labels_N if strata_N is None else strata_N
-    by_stratum_N = shuffled_N[np.argsort(strata_N[shuffled_N], kind="stable")]
-    # Systematic sampling: walk along the strata in steps of `fraction` and take an example at every whole number.
-    passed = np.floor(rng.random() + fraction * np.arange(table.examples + 1))
-    is_first_N = np.zeros(table.examples, dtype=np.bool_)
-    is_first_N[by_stratum_N] = np.diff(passed) > 0
+    is_first_N = stratified_part(table.labels_N if strata_N is None else strata_N, fraction, seed)
     first, second = int(is_first_N.sum()), int((~is_first_N).sum())
     if not (first and second):
         raise RequestError(
@@ -46,6 +39,19 @@ def split_table(
             f"into two parts that have some; hold out a larger calibration split"
         )
     return _take(table, np.flatnonzero(is_first_N)), _take(table, np.flatnonzero(~is_first_N))
+
+
+def stratified_part(strata_N: NDArray[np.int64], fraction: float, seed: int) -> NDArray[np.bool_]:
+    """Which examples belong to the first part, shape (N,); see `split_table`."""
+    rng = np.random.default_rng(seed)
+    examples = len(strata_N)
+    shuffled_N = rng.permutation(examples)
+    by_stratum_N = shuffled_N[np.argsort(strata_N[shuffled_N], kind="stable")]
+    # Systematic sampling: walk along the strata in steps of `fraction` and take an example at every whole number.
+    passed = np.floor(rng.random() + fraction * np.arange(examples + 1))
+    is_first_N = np.zeros(examples, dtype=np.bool_)
+    is_first_N[by_stratum_N] = np.diff(passed) > 0
+    return is_first_N
 
 
 def _take(table: ExitTable, rows: NDArray[np.int64]) -> ExitTable:

@@ -11,7 +11,7 @@ from elfnet.errors import RequestError, WorkError
 from elfnet.models.attach.signature import GIVEN
 from elfnet.models.from_recipe import network_of
 from elfnet.models.staged import StagedNetwork
-from elfnet.recipe.schema import ModelRecipe
+from elfnet.recipe.stages import final_model_of_stored
 
 
 def network_of_bundle(bundle: Bundle) -> StagedNetwork:
@@ -25,7 +25,7 @@ def network_of_bundle(bundle: Bundle) -> StagedNetwork:
     *_, channels = manifest.preprocessing.preprocess().shape
     try:
         weights = safetensors.torch.load(read_file(bundle, WEIGHTS))
-        model = ModelRecipe.model_validate(manifest.provenance.recipe.get("model"))
+        model = final_model_of_stored(manifest.provenance.recipe)
         network = network_of(model, classes=len(manifest.class_names), image_channels=channels)
         network.load_state_dict(weights)
     except (SafetensorError, ValidationError, RuntimeError) as error:

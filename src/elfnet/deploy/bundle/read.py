@@ -97,6 +97,11 @@ def _family(manifest: Manifest, variant: Variant, where: str) -> Family:
     except (ElfnetError, KeyError, TypeError, ValueError) as error:
         reason = str(error).partition(";")[0]
         raise WorkError(f"{where}: the operating points are not for this network ({reason}); export again") from error
+    if family.log_prior and len(family.log_prior) != len(manifest.class_names):
+        raise WorkError(
+            f"{where} has {len(manifest.class_names)} classes and operating points that adjust the logits of "
+            f"{len(family.log_prior)}; export the run again"
+        )
     if len(family.confidence_scale) != len(variant.graphs):
         raise WorkError(
             f"{where} has {len(variant.graphs)} stages and operating points for {len(family.confidence_scale)} exits; "

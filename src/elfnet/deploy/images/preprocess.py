@@ -1,7 +1,7 @@
 """What happens to an image before the network sees it: mode, size, normalisation.
 
-The same arithmetic in the same order as the evaluation transform of training (`data.augment.normalise`), so that an
-image of the training size gives the same numbers, bit for bit.
+The same arithmetic in the same order as the evaluation transform of training (`normalise` of
+`data.loading.normalise`), so that an image of the training size gives the same numbers, bit for bit.
 """
 
 # Shapes: N images, H height, W width, K channels

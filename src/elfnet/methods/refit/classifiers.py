@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from elfnet.data.batches import EvaluationFeed
 from elfnet.data.examples import Examples, Ints
+from elfnet.data.loading.feed import EvaluationFeed
 from elfnet.evaluate.run_network import logits_of
 from elfnet.models.evaluation_mode import evaluation_mode
 from elfnet.models.experts import own_logits

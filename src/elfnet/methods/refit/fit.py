@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from elfnet.data.batches import Normalisation
-from elfnet.data.batches_from_recipe import evaluation_batches
 from elfnet.data.examples import Examples
+from elfnet.data.loading.build import evaluation_batches
+from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.splits import Splits
 from elfnet.methods.refit.choose_tau import tau_remarks, taus_record
 from elfnet.methods.refit.classifiers import LabelledFeed
@@ -15,7 +15,7 @@ from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import Recipe
 
 FITTED = ("tau-norm", "logit-adjustment", *RESAMPLERS)
-"""Values of `refit.how` that need no training."""
+"""Values of `refit.method` that need no training."""
 
 
 def fit_classifiers(
@@ -33,16 +33,16 @@ def fit_classifiers(
         return LabelledFeed(evaluation_batches(recipe.data, examples, normalisation, device=device), examples)
 
     counts = splits.class_counts_C.tolist()
-    if refit.how == "tau-norm":
+    if refit.method == "tau-norm":
         choice_E = normalise_weights(network, feed(splits.calibration), taus=refit.taus)
         return taus_record(choice_E), tau_remarks(choice_E, refit.taus)
-    if refit.how == "logit-adjustment":
+    if refit.method == "logit-adjustment":
         choice_E = adjust_biases(network, feed(splits.calibration), taus=refit.taus, class_counts=counts)
         return taus_record(choice_E), tau_remarks(choice_E, refit.taus)
     return refit_on_resampled(
         network,
         feed(splits.train),
-        resample=RESAMPLERS[refit.how],
+        resample=RESAMPLERS[refit.method],
         neighbours=refit.neighbours,
         seed=recipe.train.seed,
         weight_decay=recipe.train.weight_decay,

@@ -30,7 +30,7 @@ RESAMPLERS: dict[str, Resampler] = {
     "edited-nearest-neighbours": edit_nearest_neighbours,
     "cluster-under-sampling": cluster_under_sample,
 }
-"""By `refit.how`."""
+"""By `refit.method`."""
 CLASSES_SHOWN = 5
 
 
