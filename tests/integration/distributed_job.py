@@ -185,12 +185,19 @@ def recipe(**changes: Any) -> Recipe:
     return load_recipe("digits/elf-ce-drw", settings | changes)
 
 
+def second_stage(source: Path) -> Recipe:
+    """New classifiers on the features of that run."""
+    own = {"refit.method": "balanced", "refit.run": str(source), "refit.epochs": 2, "refit.head": "cosine"}
+    return recipe(**own)
+
+
 def main(directory: Path) -> None:
     """Both processes run this."""
     launch = Launch(devices=2, timeout=120)
     # First the whole path: starting the processes is a part of it.
     run = train_recipe(recipe(), directory / "two", launch=launch)
     train_recipe(recipe(), directory / "stopped", launch=launch, stop_after=lambda done: done == 1)
+    train_recipe(second_stage(run.root), directory / "second", launch=launch)
     # What the first refuses, all refuse.
     refusal = ""
     try:

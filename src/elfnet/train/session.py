@@ -228,8 +228,8 @@ def _train(
                 weights = network.state_dict() if saved is None else saved.weights
                 stage, saved, state = following, None, second_stage_state(state)
                 network = second_stage_network(stage, weights, classes=classes, image_channels=channels)
-            network = loop.run(stage, network, state, saved)
-            if state.epochs_done < following.end:
+            network, stopped = loop.run(stage, network, state, saved)
+            if stopped:
                 break
             saved = None
     finally:
@@ -252,8 +252,10 @@ class _Loop:
     processes: Processes
     loggers: list[Logger]
 
-    def run(self, stage: Stage, network: StagedNetwork, state: RunState, saved: Checkpoint | None) -> StagedNetwork:
-        """Train a stage to its end, or until the run is stopped; `state` tells which.
+    def run(
+        self, stage: Stage, network: StagedNetwork, state: RunState, saved: Checkpoint | None
+    ) -> tuple[StagedNetwork, bool]:
+        """Train a stage to its end, or until the run is stopped.
 
         Args:
             network: of the stage, with the weights that it goes on from.
@@ -261,7 +263,7 @@ class _Loop:
             saved: the checkpoint that the stage goes on from; None where it starts.
 
         Returns:
-            The network as it is evaluated.
+            The network as it is evaluated, and whether the run was stopped.
         """
         processes, recipe = self.processes, stage.recipe
         signature = signature_of_run(recipe.model, self.info)
@@ -277,9 +279,9 @@ class _Loop:
             first_epoch=stage.first,
         )
         batches, evaluated = assembled.batches, assembled.evaluated(network)
-        epochs_kept = state.epochs_done
+        epochs_kept, stopped = state.epochs_done, False
         try:
-            while state.epochs_done < stage.end:
+            while not stopped and state.epochs_done < stage.end:
                 began = time.perf_counter()
                 record = assembled.trainer.run_epoch(state.epochs_done)
                 processes.average_statistics(network, evaluated)
@@ -311,8 +313,7 @@ class _Loop:
                     )
                 epochs_kept = state.epochs_done
                 self.observer.epoch(record)
-                if processes.any(self.stop_after is not None and self.stop_after(state.epochs_done)):
-                    break
+                stopped = processes.any(self.stop_after is not None and self.stop_after(state.epochs_done))
         except WorkError as error:
             kept = (
                 f"the checkpoint after {epochs_kept} epochs is intact" if epochs_kept else "there is no checkpoint yet"
@@ -320,7 +321,7 @@ class _Loop:
             raise type(error)(f"{error} ({kept}: {self.directory.root})") from error
         finally:
             batches.close()
-        return evaluated
+        return evaluated, stopped
 
     def _score(self, network: StagedNetwork, calibration: EvaluationFeed) -> float:
         labels_N = self.splits.calibration.labels_N
