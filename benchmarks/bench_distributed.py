@@ -47,6 +47,9 @@ class SameBatch:
     def __len__(self) -> int:
         return STEPS
 
+    def steps(self, epoch: int) -> int:  # noqa: ARG002 (every feed takes it)
+        return STEPS
+
     def epoch(self, epoch: int) -> Iterator[TrainingBatch]:  # noqa: ARG002 (every feed takes it)
         for step in range(STEPS):
             yield TrainingBatch(step, self._images, self._labels_B, torch.arange(self.batch_size))
