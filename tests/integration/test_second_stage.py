@@ -30,8 +30,8 @@ from elfnet.models.from_recipe import network_of
 from elfnet.recipe.load import save_recipe
 from elfnet.recipe.schema import Recipe
 from elfnet.recipe.stages import final_model
-from elfnet.report.method_name import method_name
-from elfnet.report.write import write_report
+from elfnet.report.page import write_report
+from elfnet.report.record import method_name
 from elfnet.train import session
 from elfnet.train.assemble import Assembled, assemble
 from elfnet.train.session import train_recipe
