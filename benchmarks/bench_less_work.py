@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from elfnet.checkpoint.run_directory import RunDirectory, open_run
-from elfnet.evaluate.run_table import evaluate_run
+from elfnet.evaluate.run import evaluate_run
+from elfnet.run.directory import RunDirectory, open_run
 from timing import write_results
 
 

@@ -3,7 +3,7 @@
     python benchmarks/bench_training_step.py
 
 - `straightforward`: eager float32, default memory layout, the loop that anyone writes first. In a process of its own,
-  because elfnet sets how the whole process keeps freed memory (`elfnet.train.kept_memory`).
+  because elfnet sets how the whole process keeps freed memory (`elfnet.train.machine`).
 - `plain`: the same network as elfnet trains it, with everything on `auto`, as for a long run on this machine.
 - `mask`: ELF on top of it, examples that left are masked.
 - `drop`: ELF, examples that left are dropped, for several shares leaving at each exit. Who leaves is dictated, so that
@@ -19,18 +19,17 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from elfnet.criterion.cross_entropy import CrossEntropy
-from elfnet.criterion.exit_loss import loss_at_exits
-from elfnet.criterion.reduction import weighted_batch_mean
 from elfnet.exits.training_rule import TrainingRule
+from elfnet.losses.cross_entropy import CrossEntropy
+from elfnet.losses.elf import loss_at_exits
+from elfnet.losses.weighting import weighted_batch_mean
 from elfnet.models.build import build_network
-from elfnet.models.cost import count_cost
+from elfnet.models.flops import count_cost
 from elfnet.train.ema import WeightAverage
-from elfnet.train.epoch_statistics import EpochStatistics
-from elfnet.train.exiting_forward import ExitingForward
-from elfnet.train.kept_memory import keep_freed_memory
-from elfnet.train.machine import Machine, choose_machine
+from elfnet.train.forward import ExitingForward
+from elfnet.train.machine import Machine, choose_machine, tune_malloc
 from elfnet.train.optimizer import build_optimizer
+from elfnet.train.statistics import EpochStatistics
 from timing import interleaved, ratio, write_results
 
 BATCH, CLASSES, ROUNDS = 128, 10, 12
@@ -161,7 +160,7 @@ def main() -> None:
         )
         for shrinks in (False, True)
     )
-    keep_freed_memory()
+    tune_malloc()
     images, target = batch()
     images = images.to(memory_format=torch.channels_last)
     rule = TrainingRule(threshold=1.0)  # nobody leaves: what mask costs does not depend on it

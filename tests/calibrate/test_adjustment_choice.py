@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from elfnet.calibrate.adjustment_choice import choose_adjustment
 from elfnet.errors import RequestError
-from elfnet.evaluate.accuracy import balanced_accuracy
 from elfnet.evaluate.exit_table import ExitTable
+from elfnet.evaluate.metrics import balanced_accuracy
 
 TableFactory = Callable[..., ExitTable]
 Floats = NDArray[np.float64]

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elfnet.calibrate.confidence_choice import choose_confidence
-from elfnet.calibrate.confidence_scale import fit_scales
+from elfnet.calibrate.confidence import choose_confidence, fit_scales
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
 
@@ -71,7 +70,7 @@ def test_what_is_asked_for_is_done(make_table: TableFactory) -> None:
     on = choose_confidence(table, scales="own", combine="on")
     assert on.combine
     assert on.scale == (2.0,) * 4
-    derived = on.derive(table)
+    derived = on.compute_confidences(table)
     assert derived.combine
     assert derived.confidence_scale == on.scale
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from elfnet.calibrate.family import Family
+from elfnet.calibrate.family import Expected, Family, OperatingPoint
 from elfnet.calibrate.line_search import line_search
-from elfnet.calibrate.operating_point import Expected, OperatingPoint
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.exits.logit_adjustment import LogitAdjustment

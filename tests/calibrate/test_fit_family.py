@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from elfnet.calibrate.family import Family
-from elfnet.calibrate.family_request import Adjust, FamilyRequest, RiskPoints
-from elfnet.calibrate.fit_family import fit_family, spaced_budgets
+from elfnet.calibrate.fit import Adjust, FamilyRequest, RiskPoints, fit_family, spaced_budgets
 from elfnet.calibrate.measured_cost import MeasuredCost
-from elfnet.calibrate.run_family import results_on
+from elfnet.calibrate.run import results_on
 from elfnet.errors import RequestError
-from elfnet.evaluate.accuracy import measure
 from elfnet.evaluate.exit_table import ExitTable
+from elfnet.evaluate.metrics import measure
 from elfnet.evaluate.replay import replay
 
 TableFactory = Callable[..., ExitTable]

@@ -14,16 +14,16 @@ import pytest
 from PIL import Image
 
 from elfnet.calibrate.family import Family
-from elfnet.checkpoint.format import tensors_sha256
-from elfnet.cli.file_progress import FileProgress
 from elfnet.cli.main import main
-from elfnet.cli.prediction_lines import Columns, Csv, JsonLines
-from elfnet.deploy import export_run as module
-from elfnet.deploy.bundle.read import open_bundle
-from elfnet.deploy.classify_files import Classified
-from elfnet.deploy.model import Prediction
-from elfnet.deploy.onnx_export import export_stages
+from elfnet.cli.output import Columns, Csv, JsonLines
+from elfnet.cli.progress import FileProgress
+from elfnet.export import run as module
+from elfnet.export.onnx import export_stages
+from elfnet.inference.bundle.read import open_bundle
+from elfnet.inference.model import Prediction
+from elfnet.inference.predict_files import Classified
 from elfnet.models.staged import StagedNetwork
+from elfnet.run.checkpoint import tensors_sha256
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -159,7 +159,7 @@ def test_every_backend_computes_bundles_and_runs(
     elfnet: Call, finished: Path, bundle: Path, photos: Path, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = [(record["label"], record["exit"]) for record in lines(elfnet("predict", bundle, photos)[1])]
-    monkeypatch.setattr("elfnet.deploy.onnx_export.export_stages", vars(module)["export_stages"])
+    monkeypatch.setattr("elfnet.export.onnx.export_stages", vars(module)["export_stages"])
     for model in (bundle, finished):
         code, out, _ = elfnet("predict", model, photos, "--backend", backend, "--threads", 1)
         assert code == 0

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from elfnet.criterion.base_loss import LOSSES, build_loss
-from elfnet.criterion.class_weights import WEIGHTINGS
 from elfnet.data.build import SOURCES
-from elfnet.data.profiles import class_counts
+from elfnet.data.long_tail import class_counts
 from elfnet.exits.threshold import parse_threshold
+from elfnet.losses.base import LOSSES, build_loss
+from elfnet.losses.weighting import WEIGHTINGS
 from elfnet.models.build import BACKBONES
 from elfnet.models.heads import CLASSIFIERS
 from elfnet.recipe.load import DEFAULT_METHOD, load_recipe, recipe_names, recipe_summary, save_recipe

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from elfnet.errors import RequestError
-from elfnet.evaluate.derived import derive
+from elfnet.evaluate.confidence import compute_confidences
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.replay import replay
 from elfnet.exits.logit_adjustment import LogitAdjustment
@@ -36,7 +36,7 @@ def test_against_a_loop(make_table: TableFactory, thresholds: tuple[float, ...])
 def test_a_derived_table_gives_the_same(make_table: TableFactory) -> None:
     table = make_table()
     policy = uniform_policy("s", 0.5, 4, 2.0)
-    from_table, from_derived = replay(table, policy), replay(derive(table, 2.0), policy)
+    from_table, from_derived = replay(table, policy), replay(compute_confidences(table, 2.0), policy)
     np.testing.assert_array_equal(from_table.exit_N, from_derived.exit_N)
     np.testing.assert_array_equal(from_table.confidence_N, from_derived.confidence_N)
 
@@ -58,7 +58,7 @@ def test_an_adjustment_is_part_of_the_policy(make_table: TableFactory, combine: 
         assert replay(own, plain).prediction_N.tolist() == replay(table, plain).prediction_N.tolist()
     assert expected.prediction_N.tolist() != replay(table, plain).prediction_N.tolist()
     with pytest.raises(RequestError, match="derive them again"):
-        replay(derive(table, plain.confidence_scale, combine=combine), adjusted)
+        replay(compute_confidences(table, plain.confidence_scale, combine=combine), adjusted)
 
 
 def test_an_adjustment_of_another_network_is_refused(make_table: TableFactory) -> None:
@@ -69,7 +69,7 @@ def test_an_adjustment_of_another_network_is_refused(make_table: TableFactory) -
 
 def test_confidences_of_another_scale_are_refused(make_table: TableFactory) -> None:
     with pytest.raises(RequestError, match="derive them again"):
-        replay(derive(make_table(), 2.0), uniform_policy("s", 0.5, 4, 1.0))
+        replay(compute_confidences(make_table(), 2.0), uniform_policy("s", 0.5, 4, 1.0))
 
 
 def test_a_policy_for_another_network_is_refused(make_table: TableFactory) -> None:

@@ -17,33 +17,31 @@ from lightning_fabric import Fabric
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from elfnet.criterion.base_loss import BaseLoss
-from elfnet.criterion.distillation import Distillation
-from elfnet.criterion.exit_loss import ExitLoss
-from elfnet.data.examples import Ints
-from elfnet.data.feature_rows import FeatureRows
 from elfnet.data.images.policies import RandAugment
+from elfnet.data.images.transforms import Augmentation
 from elfnet.data.loading.features import FeatureSource
 from elfnet.data.loading.feed import BatchSource, SampledFeed, TrainingBatch
 from elfnet.data.loading.memory import AugmentedSource
 from elfnet.data.loading.normalise import Normalisation
-from elfnet.data.preparation import Augmentation
+from elfnet.data.sources.features import FeatureRows
+from elfnet.data.types import Ints
 from elfnet.exits.training_rule import TrainingRule
+from elfnet.losses.base import BaseLoss
+from elfnet.losses.elf import Distillation, ELFLoss
 from elfnet.methods.cutmix import CutMix, MinorityCutMix
-from elfnet.methods.mixing import MixSchedule, PairMixing, unmixed
-from elfnet.methods.mixup import Mixup
+from elfnet.methods.mixup import MixSchedule, Mixup, PairMixing, unmixed
 from elfnet.models.experts import ExpertNetwork
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import Recipe
-from elfnet.train.epoch_statistics import head_classes
-from elfnet.train.exiting_forward import ExitingForward
+from elfnet.train.distributed import DistributedContext, SharedRequestError
+from elfnet.train.forward import ExitingForward
 from elfnet.train.launch import Launch, start
+from elfnet.train.loop import Trainer
 from elfnet.train.optimizer import build_optimizer
-from elfnet.train.processes import Processes, SharedRequestError
+from elfnet.train.run import train_recipe
 from elfnet.train.schedule import Schedule
-from elfnet.train.session import train_recipe
-from elfnet.train.trainer import Trainer
+from elfnet.train.statistics import head_classes
 
 FEATURES, CLASSES, EPOCHS, SWITCH, BATCH = 6, 3, 4, 2, 8
 COUNTS = (30, 14, 5)  # 49 examples: the last batch of an epoch has one, and one of two processes gets nothing of it
@@ -136,7 +134,7 @@ def trajectory(
         fabric=fabric,
         forward=forward,
         optimiser=build_optimizer(trained, lr=0.1, momentum=0.9, weight_decay=1e-3),
-        loss=ExitLoss(
+        loss=ELFLoss(
             CrossEntropy64(),
             trained.exits,
             experts=trained.experts,
@@ -152,7 +150,7 @@ def trajectory(
             seed=1,
             device=torch.device("cpu"),
             sampler=sampler,
-            share=Processes(fabric).share,
+            share=DistributedContext(fabric).share,
             pairing=mixing,
         ),
         is_head_C=head_classes(COUNTS),

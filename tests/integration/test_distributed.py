@@ -15,10 +15,10 @@ import torch
 from lightning_fabric import Fabric
 from safetensors.torch import load_file
 
-from elfnet.checkpoint.format import load_checkpoint, tensors_sha256
-from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.evaluate.run_table import evaluate_run
-from elfnet.train.session import train_recipe
+from elfnet.evaluate.run import evaluate_run
+from elfnet.run.checkpoint import load_checkpoint, tensors_sha256
+from elfnet.run.directory import RunDirectory
+from elfnet.train.run import train_recipe
 
 SCRIPT = Path(__file__).parent / "distributed_job.py"
 CASES = ("mask", "drop", "accumulate", "balanced", "distilled", "experts", "mixup", "cutmix", "cmo")
@@ -158,7 +158,7 @@ def test_a_killed_worker_is_restarted_and_the_run_ends_as_undisturbed(two: Path,
     script.write_text(
         "import os, runpy, signal, sys\n"
         "from pathlib import Path\n"
-        "from elfnet.train.session import train_recipe\n"
+        "from elfnet.train.run import train_recipe\n"
         f"recipe = runpy.run_path({str(SCRIPT)!r})['recipe']()\n"
         "marker = Path(sys.argv[1]) / 'killed'\n"
         "def kill(done):\n"

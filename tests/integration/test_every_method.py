@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from elfnet.checkpoint.format import load_checkpoint
-from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.evaluate.run_table import evaluate_run
+from elfnet.evaluate.run import evaluate_run
 from elfnet.recipe.load import load_recipe, shipped_methods
 from elfnet.recipe.schema import Recipe
 from elfnet.report import method_name
-from elfnet.train.session import train_recipe
+from elfnet.run.checkpoint import load_checkpoint
+from elfnet.run.directory import RunDirectory
+from elfnet.train.run import train_recipe
 
 
 @pytest.fixture(scope="module")

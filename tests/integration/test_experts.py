@@ -13,29 +13,26 @@ import torch
 
 import elfnet
 from elfnet.calibrate.family import Family
-from elfnet.calibrate.family_request import FamilyRequest
-from elfnet.calibrate.fit_family import fit_family
-from elfnet.calibrate.run_family import calibrate_run, measure_run
-from elfnet.checkpoint.format import load_checkpoint
-from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.deploy.bundle.read import open_bundle
-from elfnet.deploy.engine import Answers
-from elfnet.deploy.export_run import export_run
-from elfnet.deploy.run_images import split_images
-from elfnet.deploy.run_model import model_of_run
-from elfnet.deploy.stage_times import measure_stages
+from elfnet.calibrate.fit import FamilyRequest, fit_family
+from elfnet.calibrate.run import calibrate_run, measure_run
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.replay import replay
-from elfnet.evaluate.run_table import evaluate_run
-from elfnet.models.build import build_network
-from elfnet.models.from_recipe import network_signature
+from elfnet.evaluate.run import evaluate_run
+from elfnet.export.from_run import model_of_run, split_images
+from elfnet.export.run import export_run
+from elfnet.inference.bundle.read import open_bundle
+from elfnet.inference.engine import Answers
+from elfnet.inference.timing import measure_stages
+from elfnet.models.build import build_network, network_signature
 from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import Recipe
 from elfnet.report import read_run, write_report
 from elfnet.report.figures.architecture import architecture
 from elfnet.report.figures.base import RunFigure
-from elfnet.train.session import train_recipe
+from elfnet.run.checkpoint import load_checkpoint
+from elfnet.run.directory import RunDirectory
+from elfnet.train.run import train_recipe
 
 EXPERTS = 3
 EXITS = 3 + EXPERTS
@@ -119,7 +116,7 @@ def bundle(run: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def _openvino_is_imported() -> None:
     """It starts a thread when it is first imported, which no test may leave behind."""
-    import_module("elfnet.deploy.openvino_backend")
+    import_module("elfnet.inference.backends.openvino")
 
 
 @pytest.mark.usefixtures("_openvino_is_imported")

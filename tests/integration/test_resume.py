@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from elfnet.checkpoint.format import load_checkpoint, tensors_sha256
-from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.errors import RequestError, WorkError
 from elfnet.recipe.load import save_recipe
 from elfnet.recipe.schema import Recipe
-from elfnet.train.session import train_recipe
+from elfnet.run.checkpoint import load_checkpoint, tensors_sha256
+from elfnet.run.directory import RunDirectory
+from elfnet.train.run import train_recipe
 
 
 def outcome(run: RunDirectory) -> tuple[str, str, list[dict[str, Any]]]:

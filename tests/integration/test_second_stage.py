@@ -14,27 +14,26 @@ import pytest
 import torch
 from torch import nn
 
-from elfnet.calibrate.run_family import calibrate_run, measure_run
-from elfnet.checkpoint.format import Checkpoint, load_checkpoint, tensors_sha256
-from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.deploy.bundle.network import network_of_bundle
-from elfnet.deploy.bundle.read import open_bundle
-from elfnet.deploy.export_run import Exported, export_run
-from elfnet.deploy.load import load
-from elfnet.deploy.run_model import model_of_run
+from elfnet.calibrate.run import calibrate_run, measure_run
 from elfnet.errors import ElfnetError
-from elfnet.evaluate.run_table import evaluate_run
+from elfnet.evaluate.run import evaluate_run
+from elfnet.export.from_run import model_of_run
+from elfnet.export.run import Exported, export_run
+from elfnet.inference.backends.torch import network_of_bundle
+from elfnet.inference.bundle.read import open_bundle
+from elfnet.inference.model import load
 from elfnet.methods.refit.classifiers import classifier_tensor
-from elfnet.models.build import build_network
-from elfnet.models.from_recipe import network_of
+from elfnet.models.build import build_network, network_of
 from elfnet.recipe.load import save_recipe
 from elfnet.recipe.schema import Recipe
 from elfnet.recipe.stages import final_model
 from elfnet.report.page import write_report
 from elfnet.report.record import method_name
-from elfnet.train import session
-from elfnet.train.assemble import Assembled, assemble
-from elfnet.train.session import train_recipe
+from elfnet.run.checkpoint import Checkpoint, load_checkpoint, tensors_sha256
+from elfnet.run.directory import RunDirectory
+from elfnet.train import run as session
+from elfnet.train.build import Assembled, assemble
+from elfnet.train.run import train_recipe
 
 Build = Callable[..., Recipe]
 FIRST, SECOND = 2, 2

@@ -10,15 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from elfnet.criterion.labels import Labels
 from elfnet.data.loading.feed import Partners, Request, TrainingBatch
+from elfnet.losses.base import Labels
 from elfnet.methods.bbn import BilateralForward, CumulativeSchedule
 from elfnet.methods.cutmix import Box, CutMix, MinorityCutMix, draw_box
-from elfnet.methods.mixing import MixedBatch, MixSchedule, PairMixing, unmixed
-from elfnet.methods.mixup import ManifoldForward, ManifoldMixup, Mixup
-from elfnet.models.build import build_network
+from elfnet.methods.mixup import ManifoldForward, ManifoldMixup, MixedBatch, MixSchedule, Mixup, PairMixing, unmixed
+from elfnet.models.build import TwoBranchHead, build_network
 from elfnet.models.staged import StagedNetwork
-from elfnet.models.two_branches import TwoBranchHead
 
 IMAGES = torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
 TARGET = torch.tensor([0, 1, 2, 0, 1, 2])

@@ -9,21 +9,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from elfnet.criterion.base_loss import BaseLoss
-from elfnet.criterion.cross_entropy import log_probability_of
-from elfnet.criterion.exit_loss import ExitLoss
-from elfnet.criterion.labels import Labels
 from elfnet.errors import RequestError
-from elfnet.evaluate.run_network import answers_at_full_depth, logits_of
+from elfnet.evaluate.run import answers_at_full_depth, logits_of
 from elfnet.exits.training_rule import TrainingRule, exit_taken
+from elfnet.losses.base import BaseLoss, Labels
+from elfnet.losses.cross_entropy import log_probability_of
+from elfnet.losses.elf import ELFLoss
 from elfnet.models.build import build_network
-from elfnet.models.cost import NetworkCost, count_cost
 from elfnet.models.experts import ExpertNetwork, own_logits
-from elfnet.models.frozen import freeze_backbone, training_mode
-from elfnet.models.published_names import export_backbone
+from elfnet.models.flops import NetworkCost, count_cost
+from elfnet.models.layers import freeze_backbone, training_mode
+from elfnet.models.pretrained import export_backbone, load_backbone_weights
 from elfnet.models.staged import StagedNetwork
-from elfnet.models.weights import load_backbone_weights
-from elfnet.train.exiting_forward import ExitingForward
+from elfnet.train.forward import ExitingForward
 
 CLASSES = 4
 WEIGHTS_C = torch.ones(CLASSES, dtype=torch.float64)
@@ -97,7 +95,7 @@ def _step(network: StagedNetwork, images: Tensor, rule: TrainingRule, left: Lite
     """Gradients of the ELF loss; the exit that each example took."""
     network.zero_grad(set_to_none=True)
     answers_EBC, visited_EB = ExitingForward(network, rule, left=left)(images, TARGET_B)
-    loss = ExitLoss(CrossEntropy64(), network.exits, experts=network.experts)
+    loss = ELFLoss(CrossEntropy64(), network.exits, experts=network.experts)
     loss(answers_EBC, Labels(TARGET_B), visited_EB, WEIGHTS_C).sum().backward()
     return exit_taken(visited_EB)
 
@@ -279,7 +277,7 @@ def test_a_compiled_step_is_the_same_step(
     compiled.compile_for(len(images))
     network.zero_grad(set_to_none=True)
     answers_EBC, visited_EB = compiled(images, TARGET_B)
-    loss = ExitLoss(CrossEntropy64(), network.exits, experts=network.experts)
+    loss = ELFLoss(CrossEntropy64(), network.exits, experts=network.experts)
     loss(answers_EBC, Labels(TARGET_B), visited_EB, WEIGHTS_C).sum().backward()
     assert torch.equal(exit_taken(visited_EB), taken_B)
     found = _gradients(network)

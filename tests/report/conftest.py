@@ -13,9 +13,8 @@ from safetensors.numpy import save_file
 
 from elfnet import atomic
 from elfnet.calibrate.line_search import line_search
-from elfnet.calibrate.run_family import results_on
-from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.data.from_recipe import load_splits
+from elfnet.calibrate.run import results_on
+from elfnet.data.build import load_splits
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.recipe.load import DEFAULT_RECIPE, load_recipe
 from elfnet.report.figures import catalogue as catalogue
@@ -23,6 +22,7 @@ from elfnet.report.figures.base import RunFigure
 from elfnet.report.figures.classes import class_distribution
 from elfnet.report.figures.exits import reliability_by_exit
 from elfnet.report.html import DrawnFigure
+from elfnet.run.directory import RunDirectory
 
 RunFactory = Callable[..., RunDirectory]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.report.page import write_report
 from elfnet.report.record import read_run
 from elfnet.report.sections.slider import BudgetPoint, budget_rules
+from elfnet.run.directory import RunDirectory
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [

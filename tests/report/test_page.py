@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.errors import RequestError, WorkError
 from elfnet.report.figures.gallery import images_by_exit
 from elfnet.report.html import DrawnFigure
 from elfnet.report.page import write_report
 from elfnet.report.record import read_run
 from elfnet.report.svg import figure_grid
+from elfnet.run.directory import RunDirectory
 
 
 class Seen(HTMLParser):

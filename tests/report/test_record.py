@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.errors import ElfnetError, RequestError, WorkError
 from elfnet.recipe.load import load_recipe
 from elfnet.report.record import head_classes, method_name, read_run, read_runs
+from elfnet.run.directory import RunDirectory
 
 RunFactory = Callable[..., RunDirectory]
 

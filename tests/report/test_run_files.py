@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.errors import WorkError
 from elfnet.report.run_files import read_epochs, read_info, read_results, reweighting_start
+from elfnet.run.directory import RunDirectory
 
 RunFactory = Callable[..., RunDirectory]
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.errors import RequestError
 from elfnet.evaluate.bootstrap import Difference
 from elfnet.report.record import read_run
 from elfnet.report.summary import PointEffect, compare_at_full_depth, increasing_loss_verdict, summary, tail_effect
+from elfnet.run.directory import RunDirectory
 
 
 def test_numbers_in_words(elf_run: RunDirectory) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from elfnet.data.profiles import exponential_counts
+from elfnet.data.long_tail import exponential_counts
 from elfnet.errors import RequestError
 from elfnet.recipe.load import shipped_methods
 from elfnet.reproduce.cell import Cell, recipe_of

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.errors import RequestError, WorkError
 from elfnet.recipe.schema import Recipe
 from elfnet.reproduce import run_cell
 from elfnet.reproduce.cell import Cell
 from elfnet.reproduce.run_table import Outcome, planned_steps, reproduce_table
 from elfnet.reproduce.watcher import Nobody
+from elfnet.run.directory import RunDirectory
 
 COLUMN = "cifar10-lt-100"
 RUNS = ["ce", "elf-ce-drw", "tau-norm"]

@@ -19,13 +19,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from elfnet.calibrate.run_family import calibrate_run
+from elfnet.calibrate.run import calibrate_run
 from elfnet.cli.main import main
-from elfnet.deploy.ray_cluster import in_short, ray_cluster
+from elfnet.cluster import in_short, ray_cluster
 from elfnet.errors import RequestError
 from elfnet.recipe.load import load_recipe
 from elfnet.sweep import ray as sweep_ray
-from elfnet.train.session import train_recipe
+from elfnet.train.run import train_recipe
 
 needs_ray = [
     pytest.mark.ray,

@@ -15,9 +15,8 @@ from elfnet.models.build import build_network
 from elfnet.models.experts import ExpertNetwork, own_logits
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.load import load_recipe
-from elfnet.train.exiting_forward import ExitingForward
+from elfnet.train.forward import ExitingForward, forward_and_mixing
 from elfnet.train.gradient_equilibrium import GradientEquilibrium, scale_gradient
-from elfnet.train.training_forward import forward_and_mixing
 
 
 class Times(nn.Module):

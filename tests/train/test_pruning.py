@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from elfnet.checkpoint.format import load_checkpoint
 from elfnet.errors import RequestError
 from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import Recipe
+from elfnet.run.checkpoint import load_checkpoint
 from elfnet.train.pruning import ExitHistory, Pruning, PruningSettings, require_floor
-from elfnet.train.session import train_recipe
+from elfnet.train.run import train_recipe
 
 CPU = torch.device("cpu")
 LABELS = np.repeat(np.arange(3), (60, 30, 10))

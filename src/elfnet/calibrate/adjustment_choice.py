@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.calibrate.confidence_scale import MOST_LOGITS
-from elfnet.calibrate.require_calibration import require_calibration
-from elfnet.calibrate.risk.split_table import stratified_part
+from elfnet.calibrate.confidence import MOST_LOGITS
+from elfnet.calibrate.family import require_calibration
+from elfnet.calibrate.risk.sample_size import stratified_part
 from elfnet.errors import RequestError
-from elfnet.evaluate.derived import CHUNK_BYTES
+from elfnet.evaluate.confidence import CHUNK_BYTES
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.exits.logit_adjustment import LogitAdjustment
 from elfnet.registry import unknown_name

@@ -1,20 +1,177 @@
 """The family of operating points of one trained model, and the file that keeps it (policy.json)."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from elfnet.atomic import write_json
-from elfnet.calibrate.operating_point import OperatingPoint
-from elfnet.calibrate.require_calibration import ROUNDING
+from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.exit_table import ExitTable
+from elfnet.evaluate.metrics import Metrics
 from elfnet.exits.logit_adjustment import LogitAdjustment
+from elfnet.exits.policy import Policy
 from elfnet.registry import unknown_name
+
+RULES = ("full depth", "line search", "geometric", "budget", "floor", "risk control", "fixed")
+"""How a point's thresholds were found. `fixed` ones were written down by somebody."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """What a point gave on the calibration split: fractions of 1, costs relative to the plain backbone.
+
+    Attributes:
+        accuracy: share of right answers.
+        accuracy_by_group: the same for many / medium / few; None for a group without examples.
+        balanced_accuracy: mean over the classes; equal to `accuracy` on a balanced split.
+        mean_cost: mean over the examples, in the family's unit of cost.
+        worst_cost: of the deepest exit that any input can reach.
+        exit_share: share of the examples leaving at each exit.
+    """
+
+    accuracy: float
+    accuracy_by_group: dict[str, float | None]
+    balanced_accuracy: float
+    mean_cost: float
+    worst_cost: float
+    exit_share: tuple[float, ...]
+
+    @classmethod
+    def from_metrics(cls, metrics: Metrics) -> Self:
+        return cls(
+            accuracy=metrics.accuracy,
+            accuracy_by_group=dict(metrics.accuracy_by_group),
+            balanced_accuracy=metrics.balanced_accuracy,
+            mean_cost=metrics.mean_cost,
+            worst_cost=metrics.worst_cost,
+            exit_share=metrics.exit_share,
+        )
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        _require_fields("expected", content, set(cls.__dataclass_fields__))
+        by_group = content["accuracy_by_group"]
+        _require_fields("accuracy_by_group", by_group, set(GROUP_NAMES))
+        return cls(
+            accuracy=_number("accuracy", content["accuracy"]),
+            accuracy_by_group={
+                name: None if by_group[name] is None else _number(name, by_group[name]) for name in GROUP_NAMES
+            },
+            balanced_accuracy=_number("balanced_accuracy", content["balanced_accuracy"]),
+            mean_cost=_number("mean_cost", content["mean_cost"]),
+            worst_cost=_number("worst_cost", content["worst_cost"]),
+            exit_share=tuple(_number("exit_share", share) for share in content["exit_share"]),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatingPoint:
+    """A policy under a name, and what to expect of it.
+
+    Attributes:
+        name: `full`, `accurate`, `economic`, `budget=0.6`, or one of a search's candidates such as `s=0.85`.
+        policy: the decision itself.
+        expected: measured on the calibration split.
+        rule: how the thresholds were found; one of `RULES`.
+        same_as: for a point chosen from the candidates, the candidate's name.
+        promise: for `risk control`, what is promised with which probability, as plain JSON; None elsewhere.
+    """
+
+    name: str
+    policy: Policy
+    expected: Expected
+    rule: str
+    same_as: str | None = None
+    promise: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.name != self.policy.name:
+            raise RequestError(f"operating point {self.name!r} holds policy {self.policy.name!r}; give both one name")
+        if self.rule not in RULES:
+            raise unknown_name(f"rule of operating point {self.name!r}", self.rule, list(RULES))
+
+    def renamed(self, name: str) -> Self:
+        """This point under a second name that says what it was chosen for."""
+        return replace(self, name=name, policy=replace(self.policy, name=name), same_as=self.name)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "rule": self.rule,
+            "same_as": self.same_as,
+            "promise": self.promise,
+            "policy": self.policy.to_dict(),
+            "expected": {**asdict(self.expected), "exit_share": list(self.expected.exit_share)},
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any], *, log_prior: tuple[float, ...] = ()) -> Self:
+        """Read what `to_dict` wrote; anything else is refused.
+
+        Args:
+            log_prior: of each class; needed if the policy adjusts logits.
+        """
+        _require_fields("operating point", content, set(cls.__dataclass_fields__))
+        if not isinstance(content["same_as"], str | None):
+            raise RequestError(f"operating point: same_as={content['same_as']!r} is not a name; calibrate again")
+        if not isinstance(content["promise"], dict | None):
+            raise RequestError("operating point: promise is not a set of fields; calibrate again")
+        return cls(
+            name=content["name"],
+            rule=content["rule"],
+            same_as=content["same_as"],
+            promise=content["promise"],
+            policy=Policy.from_dict(content["policy"], log_prior=log_prior),
+            expected=Expected.from_dict(content["expected"]),
+        )
+
+
+def _require_fields(kind: str, content: Any, fields: set[str]) -> None:
+    if not isinstance(content, Mapping):
+        raise RequestError(f"{kind} is {type(content).__name__}, not a set of fields; calibrate again")
+    if set(content) != fields:
+        raise RequestError(f"{kind} has missing or unknown fields {sorted(set(content) ^ fields)}; calibrate again")
+
+
+def _number(field: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise RequestError(f"{field}={value!r} is not a number; calibrate again")
+    return float(value)
+
+
+ROUNDING = 1e-9
+"""Costs and accuracies closer than this are equal: rounding must not exclude a point exactly at the limit."""
+
+
+def require_calibration(table: ExitTable) -> None:
+    """Refuse a table of the test split, and one without examples."""
+    if table.split == "test":
+        raise RequestError(
+            "calibrating on the test split is refused: accuracies measured there would no longer be test results; "
+            "use the exit table of the calibration split"
+        )
+    if table.examples == 0:
+        raise RequestError(
+            f"the {table.split} exit table has no examples to calibrate on; hold out a larger calibration split"
+        )
+
+
+def require_budget(table: ExitTable, budget: float) -> None:
+    """Refuse a mean cost that nobody can keep to, even if all leave at the first exit."""
+    cheapest = float(table.cost_E[0])
+    if not budget >= cheapest - ROUNDING:
+        # Rounded up, so that the number in the message is itself a budget that works.
+        least = math.ceil(cheapest * 1e4 - ROUNDING) / 1e4
+        raise RequestError(
+            f"budget {budget:g} is below the cheapest exit; give {least:g} or more (1 is the plain backbone)"
+        )
+
 
 FORMAT_VERSION = 2
 _FIELDS = {

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elfnet.cli.arguments import Parser, numbers, positive
-from elfnet.cli.show import console, points_table, print_json
+from elfnet.cli.output import console, points_table, print_json
 from elfnet.errors import RequestError, WorkError
 
 if TYPE_CHECKING:
-    from elfnet.calibrate.family_request import FamilyRequest
+    from elfnet.calibrate.fit import FamilyRequest
     from elfnet.calibrate.measured_cost import MeasuredCost
-    from elfnet.checkpoint.run_directory import RunDirectory
+    from elfnet.run.directory import RunDirectory
 
 
 def parser() -> Parser:
@@ -111,8 +111,8 @@ def _add_risk_flags(parser: Parser) -> None:
 def run(words: Sequence[str]) -> int:
     asked = parser().parse_strictly(words)
 
-    from elfnet.calibrate.run_family import calibrate_run, measure_run
-    from elfnet.checkpoint.run_directory import open_run
+    from elfnet.calibrate.run import calibrate_run, measure_run
+    from elfnet.run.directory import open_run
     from elfnet.train.machine import choose_device
 
     directory = open_run(asked.run)
@@ -136,7 +136,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def _request(asked: argparse.Namespace, directory: "RunDirectory") -> "FamilyRequest":
-    from elfnet.calibrate.family_request import DEFAULT_EPSILONS, FamilyRequest, RiskPoints, adjust_of
+    from elfnet.calibrate.fit import DEFAULT_EPSILONS, FamilyRequest, RiskPoints, adjust_of
 
     recipe = directory.recipe()
     return FamilyRequest(

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from elfnet.cli.arguments import Parser, positive
-from elfnet.cli.show import console, exits_table, percent, points_table, print_json
+from elfnet.cli.output import console, exits_table, percent, points_table, print_json
 
 if TYPE_CHECKING:
-    from elfnet.checkpoint.run_directory import RunDirectory
     from elfnet.evaluate.exit_table import ExitTable
+    from elfnet.run.directory import RunDirectory
 
 
 def parser() -> Parser:
@@ -42,8 +42,8 @@ def parser() -> Parser:
 def run(words: Sequence[str]) -> int:
     asked = parser().parse_strictly(words)
 
-    from elfnet.checkpoint.run_directory import open_run
-    from elfnet.evaluate.run_table import evaluate_run
+    from elfnet.evaluate.run import evaluate_run
+    from elfnet.run.directory import open_run
     from elfnet.train.machine import choose_device
 
     device = choose_device(asked.device)
@@ -71,7 +71,7 @@ def run(words: Sequence[str]) -> int:
         return _compare(asked.run, first, asked.against, second, as_json=asked.json)
 
     from elfnet.calibrate.family import Family
-    from elfnet.calibrate.run_family import results_on
+    from elfnet.calibrate.run import results_on
 
     other_weights = asked.checkpoint != "last" or asked.fresh_statistics
     if asked.threshold or asked.scale is not None or other_weights or not directory.policy_file.is_file():
@@ -118,7 +118,7 @@ def _with_boundaries(table: "ExitTable", many_above: int | None, few_below: int 
 
 def _fixed_family(table: Any, thresholds: list[str], scale: float | None) -> Any:
     """Operating points as asked for on the command line: nothing is chosen, so any split may be used."""
-    from elfnet.calibrate.fixed_points import fixed_points
+    from elfnet.calibrate.line_search import fixed_points
 
     return fixed_points(table, thresholds, confidence_scale=scale)
 
@@ -143,12 +143,15 @@ def _compare(first_name: str, first: Any, second_name: str, second: Any, *, as_j
     from rich.table import Table
 
     from elfnet.evaluate.bootstrap import paired_bootstrap
-    from elfnet.evaluate.derived import derive
+    from elfnet.evaluate.confidence import compute_confidences
     from elfnet.evaluate.replay import replay
     from elfnet.exits.policy import NEVER
 
     # The bootstrap gives second minus first; the run named first on the command line is the one of interest.
-    sides = [(d.table, replay(d, d.uniform("full", NEVER))) for d in (derive(second), derive(first))]
+    sides = [
+        (d.table, replay(d, d.uniform("full", NEVER)))
+        for d in (compute_confidences(second), compute_confidences(first))
+    ]
     comparison = paired_bootstrap(sides[0], sides[1])
     if as_json:
         print_json({"run": first_name, "against": second_name, **comparison.to_dict()})

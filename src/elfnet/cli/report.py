@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from elfnet.cli.arguments import Parser
-from elfnet.cli.show import console, print_json
+from elfnet.cli.output import console, print_json
 
 
 def parser() -> Parser:

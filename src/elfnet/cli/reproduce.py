@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from elfnet.cli.arguments import Parser, add_recipe_flags, recipe_overrides
-from elfnet.cli.show import console, print_json
+from elfnet.cli.output import console, print_json
 from elfnet.errors import WorkError
 from elfnet.reproduce.paper_table import TABLES
 from elfnet.reproduce.tiers import TIERS

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from elfnet.cli.arguments import Parser, add_recipe_flags, recipe_overrides
-from elfnet.cli.show import console, print_json
+from elfnet.cli.output import console, print_json
 from elfnet.sweep import Cell, run_sweep
 
 

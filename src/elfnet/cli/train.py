@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from elfnet.cli.arguments import Parser, add_recipe_flags, recipe_overrides
-from elfnet.cli.show import console, exits_table, points_table, print_json
+from elfnet.cli.output import console, exits_table, points_table, print_json
 from elfnet.errors import RequestError
 from elfnet.recipe.load import DEFAULT_RECIPE, load_recipe
 from elfnet.recipe.schema import Recipe
@@ -58,11 +58,11 @@ def run(words: Sequence[str]) -> int:
     _refuse_unused(recipe, overrides)
 
     # Imported after the request was understood: a wrong flag should not wait for torch.
-    from elfnet.calibrate.run_family import calibrate_run, measure_run
+    from elfnet.calibrate.run import calibrate_run, measure_run
     from elfnet.cli.progress import Watch
+    from elfnet.train.distributed import SharedError
     from elfnet.train.launch import DEFAULT_TIMEOUT, Launch, is_first_process
-    from elfnet.train.processes import SharedError
-    from elfnet.train.session import train_recipe
+    from elfnet.train.run import train_recipe
 
     timeout = DEFAULT_TIMEOUT if asked.timeout is None else asked.timeout
     launch = Launch(devices=asked.devices, num_nodes=asked.num_nodes, timeout=timeout)
@@ -112,7 +112,7 @@ def _refuse_unused(recipe: Recipe, overrides: Mapping[str, object]) -> None:
 
 def _recipe_to_resume(out: Path, name: str | None, overrides: dict[str, object]) -> Recipe:
     """The run's own recipe; if a recipe or settings are given with --resume, they must agree with it."""
-    from elfnet.checkpoint.run_directory import RunDirectory
+    from elfnet.run.directory import RunDirectory
 
     there = RunDirectory(out)
     if not there.exists():

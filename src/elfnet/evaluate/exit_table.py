@@ -6,19 +6,109 @@ the checkpoint and the split it was made from, so that it cannot be taken for th
 
 # Shapes: N examples, E exits, C classes
 
+import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
-from elfnet.data.groups import FrequencyGroups
+from elfnet.atomic import write_with
+from elfnet.data.long_tail import FrequencyGroups
 from elfnet.errors import RequestError, WorkError
-from elfnet.evaluate import table_file
-from elfnet.exits.cost_to_exit import cost_to_exit
 from elfnet.exits.logit_adjustment import LogitAdjustment
-from elfnet.exits.policy import MEASURES, Measure, Policy
+from elfnet.exits.policy import MEASURES, Measure, Policy, cost_to_exit
+
+FORMAT = "elfnet-exit-table"
+FORMAT_VERSION = "1"
+
+Facts = dict[str, Any]
+Tensors = dict[str, NDArray[Any]]
+
+
+def write(path: Path, tensors: Tensors, facts: Facts) -> None:
+    # The library writes the memory behind the pointer, whatever the strides say.
+    tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    facts_json = json.dumps(facts, sort_keys=True, allow_nan=False)
+    metadata = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "facts": facts_json,
+        "content_sha256": _content_sha256(tensors, facts_json),
+    }
+
+    def save(temporary: Path) -> None:
+        try:
+            save_file(tensors, temporary, metadata=metadata)
+        except SafetensorError as error:
+            raise WorkError(f"cannot write {path}: {error}; the previous file, if any, is intact") from error
+
+    write_with(path, save)
+
+
+def read(path: Path, *, mapped: str) -> tuple[Tensors, Facts]:
+    """The tensors and facts of a table; tensor `mapped` stays on disk, the others are read into memory."""
+    if not path.is_file():
+        raise WorkError(f"there is no exit table at {path}; evaluate the run first")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata: dict[str, str] = file.metadata() or {}
+            _require_version(path, metadata)
+            tensors: Tensors = {name: file.get_tensor(name) for name in file.keys() if name != mapped}  # noqa: SIM118
+        tensors[mapped] = _memory_map(path, mapped)
+        facts_json = metadata["facts"]
+        if metadata["content_sha256"] != _content_sha256(tensors, facts_json):
+            raise WorkError(f"{path} has been altered or damaged (its hash does not match); evaluate the run again")
+        facts: Facts = json.loads(facts_json)
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise WorkError(
+            f"{path} is damaged or not an exit table ({_one_line(error)}); evaluate the run again"
+        ) from error
+    return tensors, facts
+
+
+def _require_version(path: Path, metadata: dict[str, str]) -> None:
+    if metadata.get("format") != FORMAT:
+        raise WorkError(f"{path} is a .safetensors file but not an exit table; evaluate the run again")
+    version = metadata.get("format_version")
+    if version != FORMAT_VERSION:
+        raise WorkError(
+            f"{path} has exit table format {version!r}, this version of elfnet reads {FORMAT_VERSION!r}; "
+            f"evaluate the run again"
+        )
+
+
+def _memory_map(path: Path, name: str) -> NDArray[Any]:
+    """Map one float32 tensor. A .safetensors file is: 8 bytes header length, JSON header, tensor bytes."""
+    with path.open("rb") as file:
+        header_bytes = int.from_bytes(file.read(8), "little")
+        entry = json.loads(file.read(header_bytes))[name]
+    if entry["dtype"] != "F32":
+        raise ValueError(f"{name} is {entry['dtype']}, not F32")
+    shape = tuple(entry["shape"])
+    if 0 in shape:  # an empty file region cannot be mapped
+        return np.zeros(shape, dtype=np.float32)
+    offset = 8 + header_bytes + entry["data_offsets"][0]
+    return np.memmap(path, dtype="<f4", mode="r", offset=offset, shape=shape)
+
+
+def _content_sha256(tensors: Tensors, facts_json: str) -> str:
+    digest = hashlib.sha256(facts_json.encode())
+    for name in sorted(tensors):
+        array = tensors[name]
+        digest.update(f"\n{name} {array.dtype.name} {array.shape}\n".encode())
+        if array.size:
+            digest.update(array.data.cast("B"))
+    return digest.hexdigest()
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
 
 SPLITS = ("train", "calibration", "test")
 
@@ -170,7 +260,7 @@ class ExitTable:
 
     def save(self, path: Path) -> None:
         """Write the table as one .safetensors file; the old file stays until the new one is complete."""
-        tensors: table_file.Tensors = {
+        tensors: Tensors = {
             "logits": self.logits_NEC,
             "labels": self.labels_N,
             "cost": self.cost_E,
@@ -178,7 +268,7 @@ class ExitTable:
         }
         if self.head_cost_E is not None:
             tensors["head_cost"] = self.head_cost_E
-        facts: table_file.Facts = {
+        facts: Facts = {
             "plain_multiply_adds": self.plain_multiply_adds,
             "class_names": list(self.class_names),
             "split": self.split,
@@ -189,12 +279,12 @@ class ExitTable:
             "few_below": self.few_below,
             "experts": self.experts,
         }
-        table_file.write(path, tensors, facts)
+        write(path, tensors, facts)
 
     @classmethod
     def open(cls, path: Path) -> Self:
         """Open a table that `save` wrote, logits memory-mapped; every byte is checked against the stored hash."""
-        tensors, facts = table_file.read(path, mapped="logits")
+        tensors, facts = read(path, mapped="logits")
         try:
             return cls(
                 logits_NEC=tensors["logits"],

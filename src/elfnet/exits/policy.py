@@ -4,6 +4,7 @@ NumPy only: evaluation, calibration and serving share this decision, and serving
 """
 
 # Shapes: N examples, E exits, C classes, T = E - 1 exits that have a threshold (the last one takes all who are left)
+# Shapes: E exits
 
 import math
 from collections.abc import Mapping, Sequence
@@ -41,7 +42,7 @@ class Decision(NamedTuple):
     evidence_NC: NDArray[np.float64] | None
 
 
-class Reading(NamedTuple):
+class ConfidenceSpec(NamedTuple):
     """How a confidence is made of logits; the fields are those of `Policy`."""
 
     confidence_scale: tuple[float, ...]
@@ -103,9 +104,9 @@ class Policy:
         return len(self.confidence_scale)
 
     @property
-    def reading(self) -> "Reading":
+    def reading(self) -> "ConfidenceSpec":
         """How a confidence is made of logits; policies that share it differ in thresholds only."""
-        return Reading(self.confidence_scale, self.combine, self.measure, self.adjustment)
+        return ConfidenceSpec(self.confidence_scale, self.combine, self.measure, self.adjustment)
 
     def runs_head(self, exit_index: int) -> bool:
         """Whether exit `exit_index` (from 0) is looked at at all: where nobody can leave, its head need not be run."""
@@ -311,3 +312,23 @@ def _numbers(name: str, field: str, values: Any) -> tuple[float, ...]:
             f"policy {name!r}: {field} must be a list of numbers, not {values!r}; write the policy again"
         )
     return tuple(float(value) for value in values)
+
+
+def cost_to_exit(
+    cost_E: Sequence[float] | NDArray[np.float64],
+    head_cost_E: Sequence[float] | NDArray[np.float64] | None,
+    policy: Policy,
+) -> NDArray[np.float64]:
+    """Cost up to and including each exit, shape (E,).
+
+    Args:
+        cost_E: the same with all heads run.
+        head_cost_E: of each head alone; None where it is not known, and then nothing is taken off.
+        policy: says which heads are run.
+    """
+    all_heads_E = np.asarray(cost_E, dtype=np.float64)
+    if head_cost_E is None:
+        return all_heads_E
+    skipped_E = np.array([not policy.runs_head(k) for k in range(policy.exits)])
+    saved_E: NDArray[np.float64] = np.cumsum(np.where(skipped_E, head_cost_E, 0.0))
+    return all_heads_E - saved_E

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
-from elfnet.recipe.combinations import refuse_combinations_without_sense
+from elfnet.recipe.checks import check_compatible
 
 Switch = Literal["auto", "on", "off"]
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
@@ -372,5 +372,5 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Recipe":
-        refuse_combinations_without_sense(self)
+        check_compatible(self)
         return self

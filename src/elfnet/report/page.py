@@ -6,12 +6,12 @@ from pathlib import Path
 from markupsafe import Markup
 
 from elfnet import atomic
-from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.errors import WorkError
 from elfnet.report.html import asset, render
 from elfnet.report.record import RunRecord, read_runs
 from elfnet.report.sections.comparison import comparison_section
 from elfnet.report.sections.run import run_section
+from elfnet.run.directory import RunDirectory
 
 # Each file is one block, so that their constants do not collide.
 SCRIPTS = ("sort_tables.js", "slider.js", "print_details.js")

@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elfnet.calibrate.family import MULTIPLY_ADDS, Family
-from elfnet.checkpoint.run_directory import RunDirectory, open_run
-from elfnet.data.groups import GROUP_NAMES, FrequencyGroups
+from elfnet.data.long_tail import GROUP_NAMES, FrequencyGroups
 from elfnet.errors import RequestError, WorkError
-from elfnet.evaluate.accuracy import Metrics
 from elfnet.evaluate.exit_table import ExitTable
+from elfnet.evaluate.metrics import Metrics
 from elfnet.evaluate.replay import Replay, replay
 from elfnet.recipe.schema import Recipe
 from elfnet.report.run_files import EpochRecord, StoredInfo, StoredResults, read_epochs, read_info, read_results
+from elfnet.run.directory import RunDirectory, open_run
 
 CHOSEN_POINTS = ("full", "accurate", "economic")
 """The operating points that every calibrated run has: full depth, and the two chosen on the calibration split."""

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.checkpoint.run_directory import RunDirectory, read_json
-from elfnet.data.groups import GROUP_NAMES
+from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.errors import WorkError
-from elfnet.evaluate.accuracy import Metrics
-from elfnet.evaluate.by_exit import ExitQuality
 from elfnet.evaluate.curve import CurvePoint
+from elfnet.evaluate.exit_quality import ExitQuality
+from elfnet.evaluate.metrics import Metrics
+from elfnet.run.directory import RunDirectory, read_json
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from elfnet.calibrate.family import MULTIPLY_ADDS
-from elfnet.data.groups import GROUP_NAMES
+from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.errors import RequestError
 from elfnet.evaluate.bootstrap import Comparison, Difference, paired_bootstrap
 from elfnet.evaluate.exit_table import ExitTable

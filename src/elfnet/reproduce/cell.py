@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from elfnet.errors import RequestError
-from elfnet.methods.refit.start import TRAINED, is_second_stage
+from elfnet.methods.refit.build import TRAINED, is_second_stage
 from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import Recipe
 from elfnet.recipe.stages import DEFAULT_REFIT_EPOCHS

@@ -1,11 +1,11 @@
 """How many epochs of two trainings are the same, from their recipes alone."""
 
-from elfnet.criterion.deferred import weights_in_force
-from elfnet.methods.refit.start import is_second_stage
+from elfnet.losses.weighting import weights_in_force
+from elfnet.methods.refit.build import is_second_stage
 from elfnet.recipe.schema import Recipe
 from elfnet.recipe.stages import total_epochs
 from elfnet.reproduce.same_recipe import Content, changed, content_of, differences
-from elfnet.train.from_recipe import schedule_of
+from elfnet.train.build import schedule_of
 
 DECIDED_AFTERWARDS = frozenset(
     {"exits.confidence", "exits.infer_confidence_scale", "exits.logit_adjustment", "exits.search"}

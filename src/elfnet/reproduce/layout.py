@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from elfnet.data.groups import GROUP_NAMES
+from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.report.formatting import DASH
 from elfnet.reproduce.shown_points import BUDGETS, COMPARED, FULL
 

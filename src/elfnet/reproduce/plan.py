@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.recipe.schema import ModelRecipe, Recipe
 from elfnet.recipe.stages import total_epochs
 from elfnet.reproduce.cell import Cell, recipe_of, refuse_settings
@@ -12,7 +11,8 @@ from elfnet.reproduce.directory import TableDirectory
 from elfnet.reproduce.paper_table import PaperTable
 from elfnet.reproduce.tiers import Tier
 from elfnet.reproduce.time_left import Pace
-from elfnet.train.refit_run import is_fitted
+from elfnet.run.directory import RunDirectory
+from elfnet.train.refit import is_fitted
 
 DONE, BEGUN, TO_DO = "done", "begun", "to do"
 

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from elfnet import atomic
-from elfnet.calibrate.run_family import calibrate_run, measure_run
-from elfnet.checkpoint.run_directory import RunDirectory
+from elfnet.calibrate.run import calibrate_run, measure_run
 from elfnet.recipe.load import save_recipe, validate_recipe
 from elfnet.recipe.schema import ModelRecipe, Recipe
 from elfnet.recipe.stages import total_epochs
@@ -13,8 +12,9 @@ from elfnet.reproduce.directory import TableDirectory
 from elfnet.reproduce.record import record_of
 from elfnet.reproduce.same_recipe import content_of, moved
 from elfnet.reproduce.shared_training import branch_epochs, keep_beginning, take_over_training
-from elfnet.train.observer import Observer
-from elfnet.train.session import train_recipe
+from elfnet.run.directory import RunDirectory
+from elfnet.train.logging import Observer
+from elfnet.train.run import train_recipe
 
 
 def run_cell(

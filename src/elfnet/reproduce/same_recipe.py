@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from elfnet.models.from_recipe import settled
+from elfnet.models.build import resolve_defaults
 from elfnet.recipe.renamed import translate_stored
 from elfnet.recipe.schema import Recipe
 
@@ -25,7 +25,7 @@ Content = Mapping[str, Mapping[str, Any]]
 
 def content_of(recipe: Recipe) -> dict[str, dict[str, Any]]:
     """Every setting as plain JSON, by section; what is left to the backbone is written out."""
-    written = recipe.model_copy(update={"model": settled(recipe.model)})
+    written = recipe.model_copy(update={"model": resolve_defaults(recipe.model)})
     content: dict[str, dict[str, Any]] = written.model_dump(mode="json")
     return content
 

@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.recipe.load import validate_recipe
 from elfnet.recipe.schema import Recipe
 from elfnet.recipe.stages import total_epochs
@@ -17,6 +16,7 @@ from elfnet.reproduce.cell import Cell
 from elfnet.reproduce.directory import TableDirectory
 from elfnet.reproduce.epochs_alike import epochs_alike
 from elfnet.reproduce.same_recipe import changed, content_of, differences
+from elfnet.run.directory import RunDirectory
 
 
 def branch_epochs(recipe: Recipe, others: Iterable[Recipe]) -> frozenset[int]:

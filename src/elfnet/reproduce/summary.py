@@ -6,7 +6,7 @@ from functools import cache
 from statistics import mean, stdev
 from typing import Any
 
-from elfnet.data.groups import GROUP_NAMES
+from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.reproduce.cell import Cell, recipe_of
 from elfnet.reproduce.pair_differences import pair_differences
 from elfnet.reproduce.paper_table import Column, PaperTable, Row, load_table

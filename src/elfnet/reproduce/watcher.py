@@ -6,8 +6,8 @@ from elfnet.recipe.schema import Recipe
 from elfnet.recipe.stages import total_epochs
 from elfnet.reproduce.cell import Cell
 from elfnet.reproduce.time_left import Pace, seconds_left
-from elfnet.train.observer import Observer, Silent
-from elfnet.train.refit_run import is_fitted
+from elfnet.train.logging import Observer, Silent
+from elfnet.train.refit import is_fitted
 
 
 class Watcher(Observer, Protocol):

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, get_origin
 
 from elfnet import atomic
-from elfnet.checkpoint.run_directory import RunDirectory, read_json
 from elfnet.errors import RequestError
 from elfnet.recipe.load import load_recipe, recipe_text, save_recipe
 from elfnet.recipe.schema import Recipe
 from elfnet.registry import unknown_name
+from elfnet.run.directory import RunDirectory, read_json
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from contextlib import redirect_stdout
 from tempfile import TemporaryFile
 from typing import Any
 
-from elfnet.deploy.ray_cluster import in_short, ray_cluster
+from elfnet.cluster import in_short, ray_cluster
 from elfnet.sweep.die_with_parent import die_with_parent
 from elfnet.sweep.grid import Cell, SweepDirectory
 from elfnet.sweep.local import OnFinished, failure_line, train_command

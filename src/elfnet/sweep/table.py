@@ -10,8 +10,8 @@ from statistics import mean, stdev
 from typing import Any
 
 from elfnet import atomic
-from elfnet.checkpoint.run_directory import read_json
 from elfnet.report.formatting import DASH
+from elfnet.run.directory import read_json
 from elfnet.sweep.grid import Cell, SweepDirectory
 
 SEED = "train.seed"

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elfnet.data.examples import Ints
+from elfnet.data.types import Ints
 from elfnet.errors import RequestError
 
 DRAWS = 1

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from elfnet.methods.refit.start import take_over
-from elfnet.models.from_recipe import network_of
+from elfnet.methods.refit.build import take_over
+from elfnet.models.build import network_of
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.stages import Stage
-from elfnet.train.run_state import RunState
+from elfnet.train.state import RunState
 
 
 def second_stage_network(

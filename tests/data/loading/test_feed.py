@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from elfnet.data.images.policies import TrivialAugment
+from elfnet.data.images.resize import Choose, Pixels, resized_pixels
+from elfnet.data.images.transforms import Augmentation, Evaluation
 from elfnet.data.loading.feed import (
     BatchSource,
     EvaluationFeed,
@@ -22,9 +24,7 @@ from elfnet.data.loading.memory import AugmentedSource, CropFlipSource, PlainSou
 from elfnet.data.loading.normalise import Normalisation, erase
 from elfnet.data.loading.sampler import Share
 from elfnet.data.loading.workers import BatchReader
-from elfnet.data.preparation import Augmentation, Evaluation
-from elfnet.data.resize import Choose, Pixels, resized_pixels
-from elfnet.data.source import LabelledImages
+from elfnet.data.types import LabelledImages
 
 CPU = torch.device("cpu")
 UNIT = Normalisation(mean_K=(0.0,), std_K=(1 / 255,))

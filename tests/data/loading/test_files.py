@@ -14,18 +14,16 @@ import numpy as np
 import pytest
 import torch
 
-from elfnet.data.folder import folder
-from elfnet.data.image_files import ImageFiles
-from elfnet.data.image_reader import Decoder
+from elfnet.data.images.decode import Limits, UnreadableImageError
+from elfnet.data.images.files import Decoder, ImageFiles
 from elfnet.data.images.policies import RandAugment
+from elfnet.data.images.transforms import Augmentation, Evaluation
 from elfnet.data.loading.feed import EvaluationFeed, SampledFeed
 from elfnet.data.loading.files import FileSource
 from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.loading.sampler import epoch_generator
-from elfnet.data.preparation import Augmentation, Evaluation
-from elfnet.data.read_image import Limits
-from elfnet.data.source import SourceRequest
-from elfnet.data.unreadable import UnreadableImageError
+from elfnet.data.sources.folder import folder
+from elfnet.data.types import SourceRequest
 from elfnet.errors import WorkError
 
 CPU = torch.device("cpu")

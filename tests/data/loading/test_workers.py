@@ -14,14 +14,13 @@ import pytest
 import torch
 from torch.utils.data import Dataset
 
-from elfnet.data.folder import folder
-from elfnet.data.image_files import ImageFiles
-from elfnet.data.image_reader import Decoder
+from elfnet.data.images.decode import Limits
+from elfnet.data.images.files import Decoder, ImageFiles
+from elfnet.data.images.transforms import Evaluation
+from elfnet.data.loading.pack import packed
 from elfnet.data.loading.workers import BatchReader, ReadBatch, WorkerProcesses
-from elfnet.data.pack_images import packed
-from elfnet.data.preparation import Evaluation
-from elfnet.data.read_image import Limits
-from elfnet.data.source import SourceRequest
+from elfnet.data.sources.folder import folder
+from elfnet.data.types import SourceRequest
 from elfnet.errors import WorkError
 
 Write = Callable[..., Path]
@@ -32,11 +31,11 @@ import sys, threading
 import numpy as np
 import torch
 from pathlib import Path
-from elfnet.data.folder import folder
-from elfnet.data.image_reader import Decoder
-from elfnet.data.preparation import Evaluation
-from elfnet.data.read_image import Limits
-from elfnet.data.source import SourceRequest
+from elfnet.data.sources.folder import folder
+from elfnet.data.images.files import Decoder
+from elfnet.data.images.transforms import Evaluation
+from elfnet.data.images.decode import Limits
+from elfnet.data.types import SourceRequest
 from elfnet.data.loading.workers import BatchReader, WorkerProcesses
 
 print("began", flush=True)

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.evaluate.accuracy import measure
+from elfnet.evaluate.metrics import measure
 from elfnet.evaluate.replay import replay
 from elfnet.exits.policy import Policy
 from elfnet.report.figures.ablation import ablation_points, runs_by_training_threshold, threshold_ablation
 from elfnet.report.figures.base import NoFigure, RunFigure
 from elfnet.report.record import RunRecord, read_run
+from elfnet.run.directory import RunDirectory
 
 
 def axes_of(figure: Any) -> Any:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.report.figures.architecture import NetworkShape, architecture, cumulative_cost, network_shape
 from elfnet.report.figures.base import NoFigure, RunFigure
 from elfnet.report.record import RunRecord, read_run
+from elfnet.run.directory import RunDirectory
 
 
 def axes_of(figure: Any) -> Any:

@@ -7,11 +7,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.errors import WorkError
 from elfnet.report.figures.base import NoFigure
 from elfnet.report.figures.catalogue import WrittenFigures, figures_of_run, write_figures
 from elfnet.report.record import read_run
+from elfnet.run.directory import RunDirectory
 
 PAPERS = {
     "confidence-in-true-class",

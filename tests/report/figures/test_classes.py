@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.report.figures.base import GROUP_STYLES
 from elfnet.report.figures.classes import (
     accuracy_by_class,
@@ -14,6 +13,7 @@ from elfnet.report.figures.classes import (
     running_mean,
 )
 from elfnet.report.record import read_run
+from elfnet.run.directory import RunDirectory
 
 
 def axes_of(figure: Any) -> Any:

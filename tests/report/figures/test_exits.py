@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from elfnet.calibrate.family import Family
-from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.evaluate.calibration_error import calibration_error
+from elfnet.evaluate.exit_quality import calibration_error
 from elfnet.report.figures.base import NoFigure, RunFigure
 from elfnet.report.figures.exits import (
     MAX_POINTS,
@@ -25,6 +24,7 @@ from elfnet.report.figures.exits import (
     true_class_confidence,
 )
 from elfnet.report.record import read_run
+from elfnet.run.directory import RunDirectory
 
 
 def axes_of(figure: Any) -> Any:

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.data import cifar
-from elfnet.data.from_recipe import load_splits
+from elfnet.data.build import load_splits
+from elfnet.data.sources import cifar
 from elfnet.recipe.load import DEFAULT_RECIPE, load_recipe
 from elfnet.recipe.schema import DataRecipe
 from elfnet.report.figures.base import NoFigure, RunFigure
@@ -27,6 +26,7 @@ from elfnet.report.figures.gallery import (
     thumbnails,
 )
 from elfnet.report.record import read_run
+from elfnet.run.directory import RunDirectory
 
 
 def axes_of(figure: Any) -> Any:

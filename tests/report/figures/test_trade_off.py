@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.report.figures.base import NoFigure, RunFigure, series_style
 from elfnet.report.figures.trade_off import (
     CurveLine,
@@ -17,6 +16,7 @@ from elfnet.report.figures.trade_off import (
     share_by_cost,
 )
 from elfnet.report.record import read_run
+from elfnet.run.directory import RunDirectory
 
 
 def axes_of(figure: Any) -> Any:

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.report.html import Cell
 from elfnet.report.record import read_run
 from elfnet.report.sections.comparison import comparison_section
+from elfnet.run.directory import RunDirectory
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.report.record import read_run
 from elfnet.report.sections import points
+from elfnet.run.directory import RunDirectory
 
 
 def test_thousands_of_classes_show_both_ends(make_run: Callable[..., RunDirectory]) -> None:

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.report.html import Cell, Table
 from elfnet.report.record import read_run
 from elfnet.report.sections.run import RunSection, run_section
+from elfnet.run.directory import RunDirectory
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.errors import RequestError
 from elfnet.report.record import RunRecord, read_run
 from elfnet.report.sections.slider import budget_rules, points_json
+from elfnet.run.directory import RunDirectory
 
 
 @pytest.fixture

@@ -5,22 +5,19 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from elfnet.data.examples import Examples
-from elfnet.data.feature_rows import FeatureRows
-from elfnet.data.image_files import EncodedImages
-from elfnet.data.image_reader import ImageReader
+from elfnet.data.images.files import EncodedImages, ImageReader
 from elfnet.data.images.policies import build_policy
+from elfnet.data.images.transforms import Augmentation, decoder_of, evaluation_of, workers_of
 from elfnet.data.loading.features import FeatureSource, measured_normalisation
 from elfnet.data.loading.feed import BatchSource, EvaluationFeed, Pairing, SampledFeed, Selection, TrainingFeed
 from elfnet.data.loading.files import FileSource
 from elfnet.data.loading.memory import AugmentedSource, CropFlipSource, PlainSource
 from elfnet.data.loading.normalise import Normalisation
+from elfnet.data.loading.pack import packed
 from elfnet.data.loading.sampler import WHOLE, Share
-from elfnet.data.pack_images import packed
-from elfnet.data.preparation import Augmentation
-from elfnet.data.preparation_from_recipe import decoder_of, evaluation_of, workers_of
-from elfnet.data.source import LabelledImages
+from elfnet.data.sources.features import FeatureRows
 from elfnet.data.splits import Splits
+from elfnet.data.types import Examples, LabelledImages
 from elfnet.errors import RequestError
 from elfnet.recipe.schema import DataRecipe
 

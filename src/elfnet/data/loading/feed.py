@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elfnet.data.examples import Ints
 from elfnet.data.loading.sampler import WHOLE, Drawn, EpochOrder, Share, epoch_generator
+from elfnet.data.types import Ints
 
 CROP_NUMBERS = 2**30
 

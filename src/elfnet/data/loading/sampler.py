@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elfnet.data.examples import Ints
+from elfnet.data.types import Ints
 from elfnet.registry import Registry
 
 Batch = TypeVar("Batch", Tensor, NDArray[np.int64])

@@ -4,14 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elfnet.checkpoint.format import Checkpoint
-from elfnet.checkpoint.of_run import load_run_checkpoint
-from elfnet.checkpoint.run_directory import RunDirectory, open_run
 from elfnet.data.splits import Splits
 from elfnet.errors import RequestError, WorkError
-from elfnet.models.from_recipe import settled
+from elfnet.models.build import resolve_defaults
 from elfnet.recipe.schema import DataRecipe, ModelRecipe, Recipe
 from elfnet.recipe.stages import final_model, total_epochs
+from elfnet.run.checkpoint import Checkpoint, load_run_checkpoint
+from elfnet.run.directory import RunDirectory, open_run
 
 NOT_THE_EXAMPLES = {
     "sampler",
@@ -121,7 +120,7 @@ def _require_same_data(named: str, source: DataRecipe, asked: DataRecipe) -> Non
 def _require_same_network(named: str, source: ModelRecipe, recipe: Recipe) -> None:
     # LWS puts scales before linear classifiers that are there.
     head = "linear" if recipe.refit.method == "lws" else recipe.model.head
-    there, asked = settled(source), settled(recipe.model.model_copy(update={"head": head}))
+    there, asked = resolve_defaults(source), resolve_defaults(recipe.model.model_copy(update={"head": head}))
     for name in (*OF_EVERY_NETWORK, *(OF_EXITS if asked.exits else ())):
         if getattr(there, name) != getattr(asked, name):
             raise RequestError(_differs(named, f"model.{name}", getattr(there, name), getattr(asked, name)))

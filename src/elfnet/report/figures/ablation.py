@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from elfnet.calibrate.family import MULTIPLY_ADDS
 from elfnet.calibrate.line_search import named_thresholds
-from elfnet.evaluate.accuracy import measure
-from elfnet.evaluate.derived import derive
+from elfnet.evaluate.confidence import compute_confidences
+from elfnet.evaluate.metrics import measure
 from elfnet.evaluate.replay import replay
 from elfnet.exits.threshold import parse_threshold
 from elfnet.report.figures.base import (
@@ -78,7 +78,7 @@ def ablation_points(record: RunRecord, candidates: Sequence[str]) -> list[Ablati
     """Replay the exit table with each s, at the confidence scale of the recipe."""
     table = record.table
     assert table is not None, "only runs with an exit table are chosen"
-    derived = derive(table)
+    derived = compute_confidences(table)
     points = []
     for name, threshold in named_thresholds(candidates, table.classes).items():
         policy = derived.uniform(name, threshold)

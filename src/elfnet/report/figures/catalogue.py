@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elfnet import atomic
-from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.errors import WorkError
 from elfnet.report.figures.ablation import threshold_ablation
 from elfnet.report.figures.architecture import architecture
@@ -32,6 +31,7 @@ from elfnet.report.figures.training import (
     training_curves,
 )
 from elfnet.report.record import RunRecord, read_runs
+from elfnet.run.directory import RunDirectory
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.data.groups import GROUP_NAMES
-from elfnet.evaluate.calibration_error import BINS, calibration_error
-from elfnet.evaluate.derived import CHUNK_BYTES
+from elfnet.data.long_tail import GROUP_NAMES
+from elfnet.evaluate.confidence import CHUNK_BYTES
+from elfnet.evaluate.exit_quality import BINS, calibration_error
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.replay import derive_for
-from elfnet.exits.policy import Reading, probability_and_prediction
+from elfnet.evaluate.replay import confidences_for_policy
+from elfnet.exits.policy import ConfidenceSpec, probability_and_prediction
 from elfnet.recipe.stages import final_recipe, loss_scale
 from elfnet.report import formatting as fmt
 from elfnet.report.figures.base import (
@@ -174,12 +174,12 @@ def reliability_by_exit(record: RunRecord) -> FigureOrReason:
     exits: dict[str, list[Reliability]] = {}
     # Points may differ in the scale of the logits before the softmax: as trained, or as calibrated. Each scale is one
     # line, under the name of its first point.
-    seen: set[Reading] = set()
+    seen: set[ConfidenceSpec] = set()
     for point in record.family.points:
         if point.policy.reading in seen or len(seen) == MAX_LINES:
             continue
         seen.add(point.policy.reading)
-        derived = derive_for(record.table, point.policy)
+        derived = confidences_for_policy(record.table, point.policy)
         exits[point.name] = [
             reliability(derived.confidence_NE[:, k], derived.correct_NE[:, k]) for k in range(derived.table.exits)
         ]

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.data.cifar_releases import CIFAR10, CIFAR100
-from elfnet.data.examples import Examples
-from elfnet.data.from_recipe import load_splits
-from elfnet.data.image_files import EncodedImages
-from elfnet.data.places import data_places
-from elfnet.data.preparation_from_recipe import images_as_evaluated
-from elfnet.data.source import LabelledImages
+from elfnet.data.build import load_splits
+from elfnet.data.images.files import EncodedImages
+from elfnet.data.images.transforms import images_as_evaluated
+from elfnet.data.sources.cifar import CIFAR10, CIFAR100
+from elfnet.data.sources.download import data_places
+from elfnet.data.types import Examples, LabelledImages
 from elfnet.errors import RequestError, WorkError
 from elfnet.recipe.schema import DataRecipe
 from elfnet.report.figures.base import FigureOrReason, NoFigure, RunFigure, label_text, new_figure, styled

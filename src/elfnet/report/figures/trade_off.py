@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elfnet.calibrate.family import MULTIPLY_ADDS, Family
-from elfnet.data.groups import GROUP_NAMES
-from elfnet.evaluate.accuracy import Metrics
+from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.evaluate.curve import CurvePoint
+from elfnet.evaluate.metrics import Metrics
 from elfnet.exits.policy import NEVER
 from elfnet.report.figures.base import (
     BLUE,

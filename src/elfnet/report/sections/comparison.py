@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from elfnet.data.groups import GROUP_NAMES
+from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.errors import RequestError
 from elfnet.evaluate.bootstrap import Difference
 from elfnet.report import formatting as fmt

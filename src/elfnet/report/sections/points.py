@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from elfnet.data.groups import GROUP_NAMES
+from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.report import formatting as fmt
 from elfnet.report.figures.classes import accuracy_by_class, class_distribution
 from elfnet.report.figures.exits import confidence_in_true_class, reliability_by_exit

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from elfnet.data.groups import GROUP_NAMES
+from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.report import formatting as fmt
 from elfnet.report.html import Heading, Table
 from elfnet.report.record import RunRecord
