@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 
 from elfnet.data.images.operations import FILL, OPERATIONS
 
@@ -157,6 +157,26 @@ def test_operations_on_values_are_their_formulas(name: str, amount: float, chann
     found, expected = _apply(name, pixels, amount), FORMULAS[name][1](pixels, amount)
     # Pillow rounds what it blends with, and the result.
     assert np.abs(found - expected).max() <= 2, f"largest difference {np.abs(found - expected).max()}"
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("size", [1, 7, 32, 150])
+@pytest.mark.parametrize("values", [(0, 256), (30, 200), (100, 104), (77, 78)])
+def test_operations_on_values_are_pillows(channels: int, size: int, values: tuple[int, int]) -> None:
+    """Bit for bit, for images of many values, of few, and of one."""
+    rng = np.random.default_rng(size)
+    pixels = rng.integers(*values, (size, size + 1, channels), dtype=np.uint8)
+    pixels[: size // 2] = rng.integers(*values, dtype=np.uint8)  # an uneven histogram
+    image = Image.fromarray(pixels if channels == 3 else pixels[..., 0])
+    pairs = [
+        ("invert", 0.0, ImageOps.invert(image)),
+        ("autocontrast", 0.0, ImageOps.autocontrast(image)),
+        ("equalize", 0.0, ImageOps.equalize(image)),
+        *(("posterize", bits, ImageOps.posterize(image, bits)) for bits in range(1, 9)),
+        *(("solarize", threshold, ImageOps.solarize(image, threshold)) for threshold in (0, 99, 256)),
+    ]
+    for name, amount, expected in pairs:
+        assert np.array_equal(np.asarray(OPERATIONS[name](image, amount)), np.asarray(expected)), name
 
 
 def test_every_operation_has_a_test() -> None:
