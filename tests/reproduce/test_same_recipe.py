@@ -40,7 +40,7 @@ def test_the_machine_makes_no_other_experiment(name: str, value: object) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("train__epochs", 7), ("train__seed", 1), ("data__ratio", 5), ("exits__left", "drop")]
+    ("name", "value"), [("train__epochs", 7), ("train__seed", 1), ("data__ratio", 5), ("exits__after_exit", "drop")]
 )
 def test_everything_else_does(name: str, value: object) -> None:
     found = first_difference(content(), content(**{name: value}))
