@@ -3,8 +3,8 @@
     python benchmarks/bench_less_work.py RUN PLAIN
 
 RUN and PLAIN are finished runs of the same data and length, trained one after the other on a machine that did nothing
-else. Multiply-adds are counted from the log: examples shown, the exits that they visited (with `exits.after_exit=drop`; else
-all), and the size of the images. Accuracy is that of the calibration split at full depth.
+else. Multiply-adds are counted from the log: examples shown, the exits that they visited (with
+`exits.after_exit=drop`; else all), and the size of the images. Accuracy is that of the calibration split at full depth.
 """
 
 import sys

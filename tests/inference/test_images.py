@@ -246,7 +246,7 @@ def test_the_content_of_a_file_is_read_like_the_file(tmp_path: Path, colours: ND
     [
         (b"", {}, "it is empty; copy it again"),
         (b"hello", {}, "it is not an image or is damaged; give one of: JPEG, "),
-        (b"x" * 101, {"most_bytes": 100}, "it has more than 100 bytes; make it smaller"),
+        (b"x" * 101, {"max_bytes": 100}, "it has more than 100 bytes; make it smaller"),
         (png_header(9000, 9000), {}, "it has 9000 x 9000 pixels, the limit is 80,000,000; make it smaller"),
         (png_header(30, 30), {}, "it is damaged or not an image"),
         (png_header(3, 3, bits=16), {}, "it has 16 bits a channel, which is not converted silently"),

@@ -73,7 +73,7 @@ def read_image(path: str | Path, *, mode: str, choose: Choose, limits: Limits) -
 def decode_image(content: bytes, name: str, *, mode: str, choose: Choose, limits: Limits) -> Pixels:
     """The same for a file that is in memory; `name` stands for it in messages."""
     if len(content) > limits.max_bytes:
-        raise WorkError(f"{name} has more than {limits.most_bytes:,} bytes; make it smaller")
+        raise WorkError(f"{name} has more than {limits.max_bytes:,} bytes; make it smaller")
     if not content:
         raise WorkError(f"{name} is empty; copy it again")
     with _without_warnings():
@@ -83,7 +83,7 @@ def decode_image(content: bytes, name: str, *, mode: str, choose: Choose, limits
         except WorkError:
             raise
         except Image.DecompressionBombError as error:
-            raise WorkError(f"{name} has more than {limits.most_pixels:,} pixels; make it smaller") from error
+            raise WorkError(f"{name} has more than {limits.max_pixels:,} pixels; make it smaller") from error
         except Exception as error:
             raise WorkError(f"{name} is not an image or is damaged; give one of: {', '.join(FORMATS)}") from error
         with _damage_named(name):
@@ -127,7 +127,7 @@ def _damage_named(name: str) -> Iterator[None]:
 def _require_ordinary(image: Image.Image, name: str, limits: Limits) -> None:
     width, height = image.size
     if width * height > limits.max_pixels:
-        raise WorkError(f"{name} has {width} x {height} pixels, the limit is {limits.most_pixels:,}; make it smaller")
+        raise WorkError(f"{name} has {width} x {height} pixels, the limit is {limits.max_pixels:,}; make it smaller")
     if min(width, height) < 1:
         raise WorkError(f"{name} has {width} x {height} pixels; there is nothing to see")
     if image.mode not in MODES or _has_16_bits(image):

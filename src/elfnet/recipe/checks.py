@@ -84,8 +84,8 @@ def _losses(recipe: "Recipe") -> None:
         )
     if criterion.distil and recipe.exits.after_exit == "drop":
         raise ValueError(
-            "criterion.distil needs the last exit's answer for every example, and exits.after_exit=drop does not compute it; "
-            "set exits.after_exit=mask"
+            "criterion.distil needs the last exit's answer for every example, and exits.after_exit=drop does not "
+            "compute it; set exits.after_exit=mask"
         )
 
 

@@ -183,8 +183,7 @@ class ExitsRecipe(Section):
     )
     after_exit: Literal["mask", "drop"] = Field(
         default="mask",
-        description="what happens to an example after its exit, in the rest of the step: mask its loss, or drop it and save "
-        "its compute",
+        description="what happens to an example after its exit: mask its loss, or drop it and save its compute",
     )
     search: tuple[str, ...] = Field(
         default=tuple(f"{s / 100:g}" for s in range(50, 100, 5)),

@@ -83,10 +83,10 @@ def is_first_process() -> bool:
 def refuse_uneven_batches(batch_size: int, accumulate: int, launch: Launch) -> None:
     """Every process takes an equal part of every full batch."""
     if batch_size % (launch.world_size * accumulate):
-        parts = f"{launch.world} processes" + (f" times train.accumulate={accumulate}" if accumulate > 1 else "")
+        parts = f"{launch.world_size} processes" + (f" times train.accumulate={accumulate}" if accumulate > 1 else "")
         raise RequestError(
             f"train.batch_size={batch_size} cannot be divided among {parts}; "
-            f"use a multiple of {launch.world * accumulate}, or another number of --devices"
+            f"use a multiple of {launch.world_size * accumulate}, or another number of --devices"
         )
 
 
@@ -94,7 +94,7 @@ def refuse_mixed_features(mix: str, launch: Launch) -> None:
     """Partners are read by the process that needs them, but their features are in the process that computes them."""
     if mix == "manifold" and launch.world_size > 1:
         raise RequestError(
-            f"train.mix=manifold mixes features of a whole batch, and {launch.world} processes have a part each; "
+            f"train.mix=manifold mixes features of a whole batch, and {launch.world_size} processes have a part each; "
             "train with one process, or set train.mix=mixup"
         )
 
@@ -109,8 +109,8 @@ def refuse_empty_shards(recipe: Recipe, examples: int, world_size: int) -> None:
     last = examples % min(recipe.train.batch_size, examples)
     if needing and 0 < last < world_size:
         raise RequestError(
-            f"{needing[0]} needs an image for each of {world_size} processes in every step, and the last batch of an epoch "
-            f"has {last}; change train.batch_size"
+            f"{needing[0]} needs an image for each of {world_size} processes in every step, and the last batch of an "
+            f"epoch has {last}; change train.batch_size"
         )
 
 
@@ -154,7 +154,7 @@ def start(launch: Launch, *, device: str, precision: str) -> Fabric:
                 "NODE_RANK"
             )
         raise WorkError(
-            f"the {launch.world} processes of this run did not all meet at {address} within {launch.timeout:g} s "
+            f"the {launch.world_size} processes of this run did not all meet at {address} within {launch.timeout:g} s "
             f"({_in_short(error)}); {way_out}, or raise --timeout"
         ) from error
     return fabric

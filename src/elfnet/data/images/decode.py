@@ -135,7 +135,7 @@ def _opened(content: bytes, name: str, limits: Limits) -> Image.Image:
     width, height = image.size
     if width * height > limits.max_pixels:
         raise UnreadableImageError(
-            f"image {name} has {width} x {height} pixels, more than {limits.most_pixels / 1e6:g} million; "
+            f"image {name} has {width} x {height} pixels, more than {limits.max_pixels / 1e6:g} million; "
             "raise data.max_megapixels if it is no mistake"
         )
     return image
