@@ -15,19 +15,19 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor
 
-from elfnet.criterion.cross_entropy import CrossEntropy
-from elfnet.criterion.exit_loss import ExitLoss
+from elfnet.data.loading.feed import TrainingBatch
 from elfnet.exits.training_rule import TrainingRule
+from elfnet.losses.cross_entropy import CrossEntropy
+from elfnet.losses.elf import ELFLoss
 from elfnet.models.build import build_network
-from elfnet.train.epoch_statistics import head_classes
-from elfnet.train.exiting_forward import ExitingForward
+from elfnet.train.distributed import DistributedContext
+from elfnet.train.forward import ExitingForward
 from elfnet.train.launch import Launch, start
-from elfnet.train.optimiser import build_sgd
-from elfnet.train.processes import Processes
+from elfnet.train.loop import Trainer
+from elfnet.train.optimizer import build_optimizer
 from elfnet.train.schedule import Schedule
-from elfnet.train.trainer import Trainer
+from elfnet.train.statistics import head_classes
 from timing import interleaved, ratio, write_results
 
 BATCH, CLASSES, STEPS = 128, 10, 4
@@ -47,9 +47,12 @@ class SameBatch:
     def __len__(self) -> int:
         return STEPS
 
-    def epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:  # noqa: ARG002 (every feed takes it)
-        for _ in range(STEPS):
-            yield self._images, self._labels_B
+    def steps(self, epoch: int) -> int:  # noqa: ARG002 (every feed takes it)
+        return STEPS
+
+    def epoch(self, epoch: int) -> Iterator[TrainingBatch]:  # noqa: ARG002 (every feed takes it)
+        for step in range(STEPS):
+            yield TrainingBatch(step, self._images, self._labels_B, torch.arange(self.batch_size))
 
     def close(self) -> None:
         """Nothing was opened."""
@@ -61,14 +64,14 @@ class SameBatch:
 def trainer(fabric: Fabric, batch_size: int, *, at_the_end: bool = False) -> Trainer:
     torch.manual_seed(0)
     network = build_network("resnet32", classes=CLASSES).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    optimiser = build_sgd(network, lr=0.01, momentum=0.9, weight_decay=2e-4)
+    optimiser = build_optimizer(network, lr=0.01, momentum=0.9, weight_decay=2e-4)
     if at_the_end:
         optimiser.register_step_pre_hook(lambda *_: _add_up(list(network.parameters())))
     return Trainer(
         fabric=fabric,
         forward=ExitingForward(network, TrainingRule(threshold=0.9)),
         optimiser=optimiser,
-        loss=ExitLoss(CrossEntropy(), network.exits),
+        loss=ELFLoss(CrossEntropy(), network.exits),
         class_weights_C=torch.ones(CLASSES),
         reweight="none",
         schedule=Schedule(epochs=1, lr=0.01, warmup=0, lr_steps=(), lr_factor=1, drw_start=0),
@@ -88,7 +91,7 @@ def _add_up(parameters: list[torch.nn.Parameter]) -> None:
 
 def main() -> None:
     together = start(Launch(devices=2), device="cpu", precision="32-true")
-    processes = Processes(together)
+    processes = DistributedContext(together)
     alone = Fabric(accelerator="cpu", devices=1, precision="32-true")
     single = trainer(alone, BATCH)
     shared = trainer(together, BATCH // 2)

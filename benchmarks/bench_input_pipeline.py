@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 
-from elfnet.data.augment import CropFlipNormalise
+from elfnet.data.loading.feed import CROP_NUMBERS, Request
+from elfnet.data.loading.memory import CropFlipSource
+from elfnet.data.loading.normalise import Normalisation
 from timing import interleaved, ratio, write_results
 
 IMAGES, BATCH, SIZE, PAD = 5_000, 128, 32, 4
@@ -22,9 +24,8 @@ def main() -> None:
     rng = np.random.default_rng(0)
     images_NHWK = rng.integers(0, 256, (IMAGES, SIZE, SIZE, 3), dtype=np.uint8)
     chosen = rng.integers(0, IMAGES, (50, BATCH))
-    ours = CropFlipNormalise(
-        torch.from_numpy(images_NHWK), mean_K=torch.tensor(MEAN), std_K=torch.tensor(STD), pad=PAD, flip=True
-    )
+    cpu = torch.device("cpu")
+    ours = CropFlipSource(images_NHWK, Normalisation(MEAN, STD), pad=PAD, flip=True, device=cpu)
     generator = torch.Generator().manual_seed(0)
     dice = random.Random(0)
     mean, std = np.array(MEAN, np.float32), np.array(STD, np.float32)
@@ -44,7 +45,8 @@ def main() -> None:
 
     def whole_batch() -> None:
         for batch in chosen[:5]:
-            ours(torch.from_numpy(batch), generator)
+            crops_3B = torch.randint(CROP_NUMBERS, (3, BATCH), generator=generator)
+            ours.gather(0, Request(batch, np.zeros_like(batch), crops_3B))
 
     seconds = interleaved({"image by image": image_by_image, "whole batch": whole_batch}, rounds=30, warmup=5)
     per_second = {name: round(5 * BATCH / sorted(times)[len(times) // 2]) for name, times in seconds.items()}

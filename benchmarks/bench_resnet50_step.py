@@ -17,16 +17,16 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from elfnet.criterion.cross_entropy import CrossEntropy
-from elfnet.criterion.exit_loss import loss_at_exits
-from elfnet.criterion.reduction import weighted_batch_mean
 from elfnet.exits.training_rule import TrainingRule
+from elfnet.losses.cross_entropy import CrossEntropy
+from elfnet.losses.elf import loss_at_exits
+from elfnet.losses.weighting import weighted_batch_mean
 from elfnet.models.build import build_network
-from elfnet.models.cost import count_cost
-from elfnet.train.epoch_statistics import EpochStatistics
-from elfnet.train.exiting_forward import ExitingForward
+from elfnet.models.flops import count_cost
+from elfnet.train.forward import ExitingForward
 from elfnet.train.machine import Machine, choose_machine
-from elfnet.train.optimiser import build_sgd
+from elfnet.train.optimizer import build_optimizer
+from elfnet.train.statistics import EpochStatistics
 from timing import interleaved, ratio, write_results
 
 SIDE, IMAGENET, INATURALIST = 224, 1000, 8142
@@ -43,7 +43,7 @@ def training_step(machine: Machine, *, exits: bool, classes: int, batch: int) ->
     if machine.channels_last:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     forward = ExitingForward(network, TrainingRule(threshold=1.0) if exits else None)
-    optimiser = build_sgd(network, lr=0.01, momentum=0.9, weight_decay=2e-4)
+    optimiser = build_optimizer(network, lr=0.01, momentum=0.9, weight_decay=2e-4)
     if machine.compile:
         forward.compile_for(batch)
     fabric = Fabric(

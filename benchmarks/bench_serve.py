@@ -24,12 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from elfnet.checkpoint.run_directory import RunDirectory, open_run
-from elfnet.deploy.engine import Answers
-from elfnet.deploy.export_run import export_run
-from elfnet.deploy.load import load
-from elfnet.deploy.model import Model
-from elfnet.deploy.run_images import split_images
+from elfnet.export.from_run import split_images
+from elfnet.export.run import export_run
+from elfnet.inference.engine import Answers
+from elfnet.inference.model import Model, load
+from elfnet.run.directory import RunDirectory, open_run
 from elfnet.serve import ServeSettings, Service, bind_socket, build_server
 from timing import write_results
 

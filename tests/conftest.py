@@ -6,8 +6,8 @@ fail for no visible reason; here the culprit fails itself.
 
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,11 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 import pytest
 import torch
+
+from elfnet.file_lock import file_lock
+
+# Fixtures that tests of several packages share; each is made when a test first asks for it.
+pytest_plugins = ("exported_networks",)
 
 # Set by pytest itself, or by libraries once when they are first imported or first compile something.
 NOT_OURS = ("PYTEST_", "KMP_", "PYTORCH_", "TORCHINDUCTOR_", "_TORCHINDUCTOR_", "TRITON_")
@@ -78,3 +83,28 @@ def tiny_settings() -> dict[str, Any]:
         "train.compile": "off",
         "train.threads": 1,
     }
+
+
+@pytest.fixture
+def locked_elsewhere() -> Callable[[Path], AbstractContextManager[None]]:
+    """Hold the lock of a directory in a thread of its own, which stands for another process."""
+
+    @contextmanager
+    def hold(directory: Path) -> Iterator[None]:
+        held, done = threading.Event(), threading.Event()
+
+        def keep() -> None:
+            with file_lock(directory):
+                held.set()
+                done.wait()
+
+        thread = threading.Thread(target=keep)
+        thread.start()
+        held.wait()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    return hold

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 from elfnet.exits.training_rule import TrainingRule
 from elfnet.models.build import BACKBONES, build_network
-from elfnet.models.cost import count_cost
-from elfnet.models.packed_scales import PackedBackbone
-from elfnet.models.published_names import published_names
+from elfnet.models.flops import count_cost
+from elfnet.models.msdnet import PackedBackbone
+from elfnet.models.pretrained import published_names
 from elfnet.models.staged import StagedNetwork
-from elfnet.train.exiting_forward import ExitingForward
+from elfnet.train.forward import ExitingForward
 
 CLASSES = 7
 SHAPE = (3, 32, 32)

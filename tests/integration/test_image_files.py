@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from elfnet.calibrate.run_family import calibrate_run, measure_run
-from elfnet.checkpoint.format import load_checkpoint
-from elfnet.checkpoint.run_directory import RunDirectory
+from elfnet.calibrate.run import calibrate_run, measure_run
 from elfnet.errors import RequestError, WorkError
-from elfnet.evaluate.run_table import evaluate_run
+from elfnet.evaluate.run import evaluate_run
 from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import Recipe
-from elfnet.train.session import train_recipe
+from elfnet.run.checkpoint import load_checkpoint
+from elfnet.run.directory import RunDirectory
+from elfnet.train.run import train_recipe
 
 Make = Callable[..., Recipe]
 
@@ -61,7 +61,7 @@ def test_a_folder_is_trained_calibrated_and_measured(recipe: Make, tmp_path: Pat
     assert run.info()["data"]["image_shape"] == [16, 16, 3]
 
 
-@pytest.mark.parametrize("changes", [{}, {"data__augment": "crop-flip", "data__randaugment": 1}], ids=str)
+@pytest.mark.parametrize("changes", [{}, {"data__augment": "crop-flip", "data__policy": "randaugment"}], ids=str)
 def test_resumed_equals_uninterrupted_on_any_number_of_workers(
     recipe: Make, tmp_path: Path, changes: dict[str, Any]
 ) -> None:

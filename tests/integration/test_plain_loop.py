@@ -9,18 +9,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from elfnet.checkpoint.format import load_checkpoint
-from elfnet.data.batches import Normalisation, TrainingBatches
-from elfnet.data.from_recipe import load_splits
-from elfnet.data.source import LabelledImages
+from elfnet.data.build import load_splits
+from elfnet.data.images.transforms import Augmentation
+from elfnet.data.loading.feed import BatchSource, SampledFeed
+from elfnet.data.loading.memory import AugmentedSource, CropFlipSource
+from elfnet.data.loading.normalise import Normalisation
+from elfnet.data.types import LabelledImages
 from elfnet.models.build import build_network
 from elfnet.recipe.schema import Recipe
-from elfnet.train.session import train_recipe
+from elfnet.run.checkpoint import load_checkpoint
+from elfnet.train.run import train_recipe
 
 EPOCHS, MOMENTUM, DECAY, BATCH = 5, 0.9, 2e-4, 32
 WARM_UP, DROPS, DEFERRED = EPOCHS * 5 / 200, (4, 4), 4  # of 200 epochs: 5, (160, 180), 160, rounded down
@@ -51,22 +55,25 @@ def _cross_entropy(logits: Tensor, target: Tensor, counts: list[int]) -> Tensor:
     return functional.cross_entropy(logits, target, reduction="none")
 
 
+def _numbers_of_step(epoch: int, step: int) -> tuple[np.random.Generator, np.random.Generator]:
+    """Two streams of random numbers, a function of (seed, epoch, step); the seed is 0."""
+    first, second = (np.random.SeedSequence([0, epoch], spawn_key=(stream, step)) for stream in (0, 1))
+    return np.random.default_rng(first), np.random.default_rng(second)
+
+
 def _plain_loop(
     recipe: Recipe, loss_of: Callable[[Tensor, Tensor, list[int]], Tensor], *, deferred: bool, mixup: bool, head: str
 ) -> dict[str, Tensor]:
     splits = load_splits(recipe.data)
     assert isinstance(splits.train, LabelledImages)
     counts = splits.class_counts_C.tolist()
-    batches = TrainingBatches(
-        splits.train,
-        Normalisation.of(splits.train),
-        batch_size=BATCH,
-        seed=0,
-        pad=recipe.data.pad,
-        flip=False,
-        device=torch.device("cpu"),
-        channels_last=False,
-    )
+    images_NHWC, normalisation, cpu = splits.train.images_NHWC, Normalisation.of(splits.train), torch.device("cpu")
+    pad = recipe.data.pad
+    source: BatchSource = CropFlipSource(images_NHWC, normalisation, pad=pad, flip=False, device=cpu)
+    if mixup:
+        augmentation = Augmentation(crop="padded", flip=False, pad=pad)
+        source = AugmentedSource(images_NHWC, augmentation, normalisation, seed=0, device=cpu)
+    batches = SampledFeed(source, splits.train.labels_N, batch_size=BATCH, seed=0, device=cpu, channels_last=False)
     torch.manual_seed(0)
     network = build_network(recipe.model.backbone, classes=10, image_channels=1, exits=False, head=head)
     momentum = {name: torch.zeros_like(p) for name, p in network.named_parameters()}
@@ -74,12 +81,14 @@ def _plain_loop(
     for epoch in range(EPOCHS):
         torch.manual_seed(epoch)
         weights = _effective_weights(counts) if deferred and epoch >= DEFERRED else torch.ones(10)
-        for step, (images, target) in enumerate(batches.epoch(epoch)):
+        for step, batch in enumerate(batches.epoch(epoch)):
+            images, target = batch.images, batch.labels_b
             share, partner = 1.0, torch.arange(len(target))
             if mixup:
-                one = torch.tensor(1.0, dtype=torch.float64)
-                share = float(torch.distributions.Beta(one, one).sample())
-                partner = torch.randperm(len(target))
+                whether_and_with_whom, how_much = _numbers_of_step(epoch, step)
+                assert whether_and_with_whom.random() < 1
+                partner = torch.from_numpy(whether_and_with_whom.permutation(len(target)))
+                share = how_much.beta(1.0, 1.0)
                 images = share * images + (1 - share) * images[partner]
             logits = network(images)[0]
             total = share * weights[target] * loss_of(logits, target, counts)
@@ -103,7 +112,7 @@ def _plain_loop(
     [
         ("ce-drw", 0.003, _cross_entropy, {"deferred": True, "mixup": False, "head": "linear"}),
         ("ldam-drw", 0.0003, _ldam, {"deferred": True, "mixup": False, "head": "cosine"}),
-        ("mixup", 0.003, _cross_entropy, {"deferred": False, "mixup": True, "head": "linear"}),
+        ("mixup", 0.001, _cross_entropy, {"deferred": False, "mixup": True, "head": "linear"}),
     ],
     ids=["ce-drw", "ldam-drw", "mixup"],
 )

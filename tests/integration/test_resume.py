@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from elfnet.checkpoint.format import load_checkpoint, tensors_sha256
-from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.errors import RequestError, WorkError
 from elfnet.recipe.load import save_recipe
 from elfnet.recipe.schema import Recipe
-from elfnet.train.session import train_recipe
+from elfnet.run.checkpoint import load_checkpoint, tensors_sha256
+from elfnet.run.directory import RunDirectory
+from elfnet.train.run import train_recipe
 
 
 def outcome(run: RunDirectory) -> tuple[str, str, list[dict[str, Any]]]:
@@ -39,8 +39,29 @@ def stopped_and_resumed(recipe: Recipe, out: Path, *, stops: tuple[int, ...]) ->
         ("ldam-drw", {"train__channels_last": "off"}),
         # So little that the temperature rises from the first step on.
         ("distilled-exits", {"criterion__distil_confidence": 0.11}),
+        ("elf-ce-drw", {"model__experts": 3, "exits__train_threshold": "0.3"}),
+        (
+            "elf-ce-drw",
+            {
+                "model__experts": 2,
+                "exits__left": "drop",
+                "exits__train_threshold": "0.3",
+                "criterion__equilibrium": True,
+            },
+        ),
+        (
+            "elf-ce-drw",
+            {
+                "data__policy": "autoaugment",
+                "data__cutout": 8,
+                "data__random_erasing": 0.5,
+                "train__mix": "cmo",
+                "train__mix_probability": 0.5,
+                "train__mix_off_epochs": 1,
+            },
+        ),
     ],
-    ids=["mask", "drop", "plain-ldam", "distilled"],
+    ids=["mask", "drop", "plain-ldam", "distilled", "experts", "experts-drop-equilibrium", "augmented-and-mixed"],
 )
 def test_resumed_equals_uninterrupted(
     tiny: Callable[..., Recipe], tmp_path: Path, method: str, overrides: dict[str, Any]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from elfnet.models.build import build_network
-from elfnet.models.cost import NetworkCost, count_cost
+from elfnet.models.flops import NetworkCost, count_cost
 from elfnet.models.staged import StagedNetwork
 
 CIFAR = (3, 32, 32)
@@ -41,6 +41,19 @@ def test_resnet32_golden_numbers() -> None:
     cost = count_cost(build_network("resnet32", classes=10), CIFAR)
     assert cost.plain == 68_862_592
     assert [round(c, 4) for c in cost.relative] == [0.0750, 0.4861, 0.8373, 1.1628]
+
+
+@pytest.mark.parametrize("classes", [10, 100])
+@pytest.mark.parametrize(("backbone", "filters"), [("resnet32", 48), ("resnet20", 32), ("resnet14", 24)])
+def test_heads_in_proportion_to_the_backbone(backbone: str, filters: int, classes: int) -> None:
+    """What the strong recipes rely on: heads that take at most an eighth of the backbone, a first exit of a tenth."""
+    cost = count_cost(build_network(backbone, classes=classes, head_filters=filters), CIFAR)
+    assert cost.plain == count_cost(build_network(backbone, classes=classes, exits=False), CIFAR).plain
+    assert sum(cost.heads[:-1]) / cost.plain <= 0.12
+    assert cost.relative[0] <= 0.10
+    if backbone == "resnet32":
+        assert sum(cost.heads[:-1]) / cost.plain == pytest.approx(0.108, abs=5e-4)
+        assert cost.relative[0] == pytest.approx(0.0514, abs=2e-4)
 
 
 def test_heads_at_stride_one_cost_more_than_the_backbone() -> None:

@@ -5,8 +5,8 @@ from torch import nn
 
 from elfnet.exits.training_rule import TrainingRule
 from elfnet.models.build import build_network
-from elfnet.models.frozen import freeze_backbone, training_mode
-from elfnet.train.exiting_forward import ExitingForward
+from elfnet.models.layers import freeze_backbone, training_mode
+from elfnet.train.forward import ExitingForward
 
 
 def test_only_heads_learn() -> None:

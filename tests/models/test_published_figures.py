@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from elfnet.models.build import build_network
-from elfnet.models.cost import count_cost
+from elfnet.models.flops import count_cost
 
 MOST_OF_ALL_HEADS = 0.08
 # Parameters and 10^9 multiply-adds of the plain network; channels that the early exits read.

@@ -2,14 +2,15 @@
 
 import pytest
 
-from elfnet.data.profiles import exponential_counts
+from elfnet.data.long_tail import exponential_counts
 from elfnet.errors import RequestError
 from elfnet.recipe.load import shipped_methods
 from elfnet.reproduce.cell import Cell, recipe_of
-from elfnet.reproduce.paper_table import TABLES, load_table
+from elfnet.reproduce.paper_table import PAPER_TABLES, TABLES, load_table
+from elfnet.reproduce.selection import choose_rows
 from elfnet.reproduce.tiers import TIERS
 
-ROWS = [(table, row.name) for table in TABLES for row in load_table(table).rows]
+ROWS = [(table, row.name) for table in TABLES for row in choose_rows(load_table(table), ())]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_misprints_are_kept_beside_what_is_meant() -> None:
 
 
 def test_quoted_rows() -> None:
-    quoted = {table: {row.name for row in load_table(table).rows if row.quoted} for table in TABLES}
+    quoted = {table: {row.name for row in load_table(table).rows if row.quoted} for table in PAPER_TABLES}
     assert quoted == {
         "table1": {"bbn", "crt", "lws", "tau-norm"},
         "table2": {"bbn", "focal", "mixup", "manifold-mixup"},
@@ -83,7 +84,7 @@ def test_quoted_rows() -> None:
 
 
 def test_rows_that_the_paper_does_not_have_are_marked() -> None:
-    for name in TABLES:
+    for name in PAPER_TABLES:
         rows = load_table(name).rows
         assert len({row.name for row in rows}) == len(rows)
         extra = {row.name for row in rows if not row.in_paper}
@@ -96,7 +97,27 @@ def test_rows_that_the_paper_does_not_have_are_marked() -> None:
 def test_every_shipped_method_but_those_without_deferral_has_a_row() -> None:
     """Whoever adds a method adds its row; the paper defers all its weights."""
     without = {"ldam", "elf-ce", "elf-focal", "elf-focal-drw", "elf-ldam"}
-    assert {row.method for row in load_table("table2").rows} == set(shipped_methods()) - without
+    strong = {row.method for row in choose_rows(load_table("strong"), ())}
+    assert strong == {"plain-strong", "joint-strong", "elf-strong", "elf-strong-experts"}
+    assert {row.method for row in load_table("table2").rows} == set(shipped_methods()) - without - strong
+
+
+def test_published_networks_of_the_strong_table_carry_width_and_cost() -> None:
+    table = load_table("strong")
+    published = {row.name: row for row in table.rows if row.in_paper}
+    assert all(row.method is None for row in published.values())
+    assert all(cell.width is not None for row in published.values() for cell in row.paper.values())
+    shike = published["published-shike"].paper["cifar100-lt-100"]
+    assert (shike.all, shike.width, shike.cost) == (56.34, 16, 1.74)
+    with pytest.raises(RequestError, match="unknown row of strong 'published-shike'"):
+        choose_rows(table, ["published-shike"])
+
+
+def test_a_row_may_be_a_variant_of_its_method() -> None:
+    table = load_table("strong")
+    cells = {row: Cell(table.row(row), table.columns[0], 0) for row in ("plain-strong", "plain-strong-resnet20")}
+    backbones = {row: recipe_of(cell, TIERS["medium"], {}).model.backbone for row, cell in cells.items()}
+    assert backbones == {"plain-strong": "resnet32", "plain-strong-resnet20": "resnet20"}
 
 
 def test_a_name_that_does_not_exist_is_refused_with_the_nearest() -> None:
@@ -112,7 +133,8 @@ def test_every_row_has_a_recipe_at_every_tier(table: str, row: str) -> None:
     for tier in TIERS.values():
         cell = Cell(of.row(row), of.columns[-1], 0)
         recipe = recipe_of(cell, tier, {}, starts_from="run" if cell.row.starts_from else "")
-        assert (recipe.refit.how == "none") is (cell.row.starts_from is None)
+        starts_from_a_run = recipe.refit.method != "none" and not recipe.refit.epochs
+        assert starts_from_a_run is (cell.row.starts_from is not None)
 
 
 def test_images_of_the_cifar_columns() -> None:

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from elfnet.calibrate.family import Family
-from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.evaluate.bootstrap import paired_bootstrap
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.replay import Replay, replay
 from elfnet.reproduce.right_answers import right_answers, row_differences
 from elfnet.reproduce.run_table import Outcome
+from elfnet.run.directory import RunDirectory
 
 COLUMN = "cifar10-lt-100"
 ROWS = ("ce", "elf-ce-drw")

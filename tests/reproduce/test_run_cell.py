@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.recipe.load import load_recipe
 from elfnet.reproduce.run_cell import recipe_to_go_on_with
+from elfnet.run.directory import RunDirectory
 
 
 def test_a_new_run_has_the_recipe_asked_for(tmp_path: Path) -> None:

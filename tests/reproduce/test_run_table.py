@@ -2,19 +2,20 @@
 
 import json
 import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.errors import RequestError, WorkError
 from elfnet.recipe.schema import Recipe
 from elfnet.reproduce import run_cell
 from elfnet.reproduce.cell import Cell
-from elfnet.reproduce.lock import held
 from elfnet.reproduce.run_table import Outcome, planned_steps, reproduce_table
 from elfnet.reproduce.watcher import Nobody
+from elfnet.run.directory import RunDirectory
 
 COLUMN = "cifar10-lt-100"
 RUNS = ["ce", "elf-ce-drw", "tau-norm"]
@@ -195,10 +196,12 @@ def test_a_failed_run_does_not_stop_the_others_but_those_that_start_from_it(
     assert (outcome.done, outcome.stopped) == (0, False)
 
 
-def test_a_run_that_another_process_works_on_is_left_alone(tiny: dict[str, Any], tmp_path: Path) -> None:
-    with held(tmp_path / COLUMN / "ce" / "seed0.lock"):
+def test_a_run_that_another_process_works_on_is_left_alone(
+    tiny: dict[str, Any], tmp_path: Path, locked_elsewhere: Callable[[Path], AbstractContextManager[None]]
+) -> None:
+    with locked_elsewhere(tmp_path / COLUMN / "ce" / "seed0"):
         outcome = reproduce_table("table2", tmp_path, rows=["ce"], columns=[COLUMN], settings=tiny)
-    assert "another process works on" in outcome.failed[f"{COLUMN}/ce/seed0"]
+    assert "another process is working on" in outcome.failed[f"{COLUMN}/ce/seed0"]
 
 
 def test_something_else_in_the_directory_is_refused(tiny: dict[str, Any], tmp_path: Path) -> None:

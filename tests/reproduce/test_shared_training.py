@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.recipe.load import load_recipe
 from elfnet.reproduce.cell import Cell
 from elfnet.reproduce.directory import TableDirectory
 from elfnet.reproduce.paper_table import load_table
 from elfnet.reproduce.run_table import Outcome, reproduce_table
 from elfnet.reproduce.shared_training import take_over_training
+from elfnet.run.directory import RunDirectory
 
 COLUMN = "cifar10-lt-100"
 JOINT, ENTROPY = "joint-ce-drw", "branchynet"

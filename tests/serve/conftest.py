@@ -16,11 +16,11 @@ from sklearn.datasets import load_digits
 from starlette.testclient import TestClient
 
 from elfnet.calibrate.family import Family
-from elfnet.calibrate.fixed_points import fixed_points
-from elfnet.deploy.engine import Engine
-from elfnet.deploy.images.preprocess import Preprocess
-from elfnet.deploy.model import Model
+from elfnet.calibrate.line_search import fixed_points
 from elfnet.evaluate.exit_table import ExitTable
+from elfnet.inference.engine import Engine
+from elfnet.inference.model import Model
+from elfnet.inference.preprocess import Preprocess
 from elfnet.serve import Sample, ServeSettings, Service, bind_socket, build_server, create_app
 
 SIDES = (2, 4, 8)

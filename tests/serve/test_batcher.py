@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from elfnet.deploy.engine import Answers
-from elfnet.deploy.model import Model
+from elfnet.inference.engine import Answers
+from elfnet.inference.model import Model
 from elfnet.serve.batcher import Batcher, BatchResult
 from elfnet.serve.errors import ApiError
 

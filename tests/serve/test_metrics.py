@@ -10,8 +10,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from elfnet.calibrate.family import Family
-from elfnet.deploy.engine import Answers
-from elfnet.deploy.model import Model
+from elfnet.inference.engine import Answers
+from elfnet.inference.model import Model
 from elfnet.serve.metrics import RecentAnswers, stability_index
 
 

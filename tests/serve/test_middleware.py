@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from starlette.testclient import TestClient
 
-from elfnet.deploy.model import Model
+from elfnet.inference.model import Model
 
 
 @pytest.mark.parametrize("path", ["/", "/v1/model", "/page/app.js", "/nothing", "/metrics"])

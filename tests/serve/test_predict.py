@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from elfnet.deploy.images.preprocess import Preprocess
-from elfnet.deploy.model import Model
+from elfnet.inference.model import Model
+from elfnet.inference.preprocess import Preprocess
 from elfnet.serve import predict
 from elfnet.serve.errors import ApiError
 from elfnet.serve.predict import open_image

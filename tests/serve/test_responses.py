@@ -8,8 +8,8 @@ import pytest
 from numpy.typing import NDArray
 
 from elfnet.calibrate.family import Family
-from elfnet.deploy.engine import Engine
-from elfnet.deploy.model import Model
+from elfnet.inference.engine import Engine
+from elfnet.inference.model import Model
 from elfnet.serve.batcher import all_exit_logits
 from elfnet.serve.responses import explain
 

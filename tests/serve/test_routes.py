@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from elfnet.calibrate.operating_point import OperatingPoint
-from elfnet.deploy.model import Model
+from elfnet.calibrate.family import OperatingPoint
 from elfnet.errors import RequestError, WorkError
+from elfnet.inference.model import Model
 from elfnet.serve.app import create_app
 from elfnet.serve.routes import PAGE, read_token
 from elfnet.serve.service import Sample, Service

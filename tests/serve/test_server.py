@@ -15,8 +15,8 @@ import uvicorn
 from numpy.typing import NDArray
 from uvicorn.server import ServerState
 
-from elfnet.deploy.engine import Answers
 from elfnet.errors import RequestError, WorkError
+from elfnet.inference.engine import Answers
 from elfnet.serve import server
 from elfnet.serve.server import MAX_HEADER_BYTES, MAX_PIPELINED, LimitedHttpProtocol, bind_socket
 

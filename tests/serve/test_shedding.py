@@ -2,7 +2,7 @@
 
 import pytest
 
-from elfnet.deploy.model import Model
+from elfnet.inference.model import Model
 from elfnet.serve.shedding import HALF_LIFE, HIGH_PRESSURE, LOW_PRESSURE, LoadShedder
 
 

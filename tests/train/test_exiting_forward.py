@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from elfnet.criterion.base_loss import BaseLoss
-from elfnet.criterion.cross_entropy import log_probability_of
-from elfnet.criterion.exit_loss import elf_per_sample
-from elfnet.criterion.reduction import weighted_batch_mean
 from elfnet.exits.training_rule import TrainingRule, exit_taken
+from elfnet.losses.base import BaseLoss
+from elfnet.losses.cross_entropy import log_probability_of
+from elfnet.losses.elf import elf_per_sample
+from elfnet.losses.weighting import weighted_batch_mean
 from elfnet.models.build import build_network
 from elfnet.models.staged import StagedNetwork
-from elfnet.train.exiting_forward import ExitingForward
+from elfnet.train.forward import ExitingForward
 
 CLASSES = 4
 RULE = TrainingRule(threshold=0.3)

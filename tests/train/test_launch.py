@@ -13,6 +13,7 @@ from elfnet.train.launch import (
     is_first_process,
     lost_others,
     refuse_empty_shares,
+    refuse_mixed_features,
     refuse_uneven_batches,
     restarted,
     start,
@@ -64,17 +65,25 @@ def test_a_batch_that_cannot_be_divided_is_refused() -> None:
         refuse_uneven_batches(128, 3, Launch(devices=4))
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"), [("digits/manifold-mixup", "train.mix=manifold"), ("digits/bbn", "model.branches=2")]
-)
-def test_a_process_without_an_image_is_refused_where_each_must_have_one(name: str, reason: str) -> None:
-    recipe = load_recipe(name, {"train.batch_size": 64})
+def test_a_process_without_an_image_is_refused_where_each_must_have_one() -> None:
+    recipe, reason = load_recipe("digits/bbn", {"train.batch_size": 64}), "model.branches=2"
     refuse_empty_shares(recipe, 129, world=1)
     refuse_empty_shares(recipe, 130, world=2)
     refuse_empty_shares(recipe, 128, world=2)
     refuse_empty_shares(load_recipe("digits/ce"), 129, world=2)
     with pytest.raises(RequestError, match=f"{reason} needs an image for each of 2 processes .* has 1; change train"):
         refuse_empty_shares(recipe, 129, world=2)
+
+
+def test_features_are_mixed_in_one_process_only() -> None:
+    refuse_mixed_features("manifold", Launch())
+    refuse_mixed_features("mixup", Launch(devices=2))
+    with pytest.raises(RequestError) as refused:
+        refuse_mixed_features("manifold", Launch(devices=2))
+    assert str(refused.value) == (
+        "train.mix=manifold mixes features of a whole batch, and 2 processes have a part each; train with one process, "
+        "or set train.mix=mixup"
+    )
 
 
 def test_accumulating_must_divide_the_batch() -> None:

@@ -1,6 +1,9 @@
 """Schedules: golden numbers, warm-up, and every length."""
 
+from math import cos, pi
+
 import pytest
+import torch
 
 from elfnet.errors import RequestError
 from elfnet.train.schedule import Schedule, scale_schedule
@@ -70,3 +73,52 @@ def test_what_is_never_reached_is_refused(setting: str, value: object) -> None:
     message = str(caught.value)
     shown = value[-1] if isinstance(value, list) else value
     assert message == f"train.{setting}={shown} is never reached in train.schedule_epochs=200; lower it"
+
+
+def _all_rates(schedule: Schedule, steps: int) -> list[float]:
+    return [schedule.learning_rate(epoch, step, steps) for epoch in range(schedule.epochs) for step in range(steps)]
+
+
+@pytest.mark.parametrize(("epochs", "steps", "warmup"), [(10, 7, 0), (40, 3, 5), (3, 10, 20)])
+def test_cosine_falls_to_zero_after_the_warm_up(epochs: int, steps: int, warmup: int) -> None:
+    schedule = _cifar(epochs, kind="cosine", warmup_epochs=warmup)
+    rates, length = _all_rates(schedule, steps), epochs * steps
+    rising = warmup * epochs / 200 * steps
+    for number, rate in enumerate(rates):
+        fall = (1 + cos(pi * max(0.0, number - rising) / (length - rising))) / 2
+        rise = min(1.0, (number + 1) / rising) if rising else 1.0
+        assert rate == pytest.approx(0.1 * fall * rise, rel=1e-9)
+    assert all(rate > 0 for rate in rates)
+    assert rates[-1] < 0.1 * (pi / (length - rising)) ** 2
+
+
+def test_cosine_does_not_read_the_steps() -> None:
+    """Drops that lie beyond the reference length are no mistake where nothing drops."""
+    schedule = _cifar(40, kind="cosine", lr_steps=[160, 300])
+    assert _all_rates(schedule, 5) == _all_rates(_cifar(40, kind="cosine"), 5)
+
+
+@pytest.mark.parametrize(("epochs", "steps", "share"), [(10, 10, 0.3), (4, 25, 0.25), (20, 5, 0.4)])
+def test_one_cycle_is_torchs(epochs: int, steps: int, share: float) -> None:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+    theirs = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, max_lr=0.1, total_steps=epochs * steps, pct_start=share, cycle_momentum=False
+    )
+    ours = _all_rates(_cifar(epochs, kind="one-cycle", warmup_epochs=200 * share), steps)
+    for rate in ours:
+        assert rate == pytest.approx(theirs.get_last_lr()[0], rel=1e-9)
+        optimizer.step()
+        if theirs.last_epoch + 1 < epochs * steps:
+            theirs.step()
+
+
+@pytest.mark.parametrize("kind", ["cosine", "one-cycle"])
+def test_a_warm_up_that_leaves_nothing_is_refused(kind: str) -> None:
+    with pytest.raises(RequestError, match=rf"train.warmup_epochs=200 leaves nothing .* train.schedule={kind}; lower"):
+        _cifar(40, kind=kind, warmup_epochs=200)
+
+
+@pytest.mark.parametrize("kind", ["steps", "cosine", "one-cycle"])
+@pytest.mark.parametrize("epochs", [1, 2, 3])
+def test_short_runs_have_a_rate_in_every_step(kind: str, epochs: int) -> None:
+    assert all(0 < rate <= 0.1 for rate in _all_rates(_cifar(epochs, kind=kind), 1))

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from elfnet.cli.arguments import Parser, add_recipe_flags, recipe_overrides
-from elfnet.cli.show import console, print_json
+from elfnet.cli.output import console, print_json
 from elfnet.errors import WorkError
 from elfnet.reproduce.paper_table import TABLES
 from elfnet.reproduce.tiers import TIERS
@@ -21,16 +21,23 @@ from elfnet.reproduce.tiers import TIERS
 def parser() -> Parser:
     parser = Parser(
         "reproduce",
-        "Fill a table of the paper: train, calibrate and measure every row in every column, and write the table with\n"
-        "the paper's numbers beside (table.md, .html, .tex, .json). It can be stopped at any moment; the same command\n"
-        "goes on with it and skips what is done.",
-        usage="{table1,table2,table3} [--tier smoke|short|paper] [--rows R,R] [--columns C,C] [--seeds 0,1,2] "
-        "[--out DIR] [--max-hours H] [--threads N] [--list] [--SECTION.FIELD VALUE ...] [--json]",
+        "Fill a table of the paper, or the table of modern training: train, calibrate and measure every row in every\n"
+        "column, and write the table with published numbers beside (table.md, .html, .tex, .json). It can be stopped\n"
+        "at any moment: run the same command to resume; what is done is skipped.",
+        usage="{table1,table2,table3,strong} [--tier smoke|short|medium|paper] [--rows R,R] [--columns C,C] "
+        "[--seeds 0,1,2] [--out DIR] [--max-hours H] [--threads N] [--list] [--SECTION.FIELD VALUE ...] [--json]",
         example="elfnet reproduce table2 --tier short --rows ce-drw,elf-ce-drw --columns cifar10-lt-100 --seeds 0,1,2",
     )
-    parser.add_argument("table", choices=TABLES, help="1: ResNet-50; 2: ResNet-32 on CIFAR; 3: DenseNet-169")
     parser.add_argument(
-        "--tier", choices=tuple(TIERS), default="smoke", help="digits, 40 epochs, or the paper's (default: smoke)"
+        "table",
+        choices=TABLES,
+        help="1: ResNet-50; 2: ResNet-32 on CIFAR; 3: DenseNet-169; strong: modern training on CIFAR",
+    )
+    parser.add_argument(
+        "--tier",
+        choices=tuple(TIERS),
+        default="smoke",
+        help="digits, 40 epochs, 100 epochs, or the recipe's own length (default: smoke)",
     )
     parser.add_argument("--rows", type=_names, default=(), help="names from --list, or paper, or extra (default: all)")
     parser.add_argument("--columns", type=_names, default=(), help="names from --list (default: all)")

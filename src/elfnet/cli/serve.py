@@ -88,7 +88,7 @@ def run(words: Sequence[str]) -> int:
             raise
         raise WorkError(f"serving needs {error.name}: pip install 'elfnet[serve]'") from error
 
-    from elfnet.deploy.load import DEFAULT_BACKEND, load
+    from elfnet.inference.model import DEFAULT_BACKEND, load
 
     limits = {name: getattr(args, name) for name in LIMITS if getattr(args, name) is not None}
     # The service finds out its own address by itself; a name is known only here.

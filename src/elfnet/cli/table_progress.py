@@ -3,7 +3,7 @@
 from typing import Any
 
 from elfnet.cli.progress import Watch, epoch_line
-from elfnet.report.number_text import duration
+from elfnet.report.formatting import duration
 from elfnet.reproduce.cell import Cell
 
 

@@ -10,10 +10,11 @@ first falls from 1 to 0 as training goes on. A step costs two of an ordinary net
 import torch
 from torch import Tensor, nn
 
-from elfnet.criterion.labels import Labels
-from elfnet.methods.mixing import MixedBatch
-from elfnet.models.staged import StagedNetwork
-from elfnet.models.two_branches import TwoBranchHead
+from elfnet.data.loading.feed import TrainingBatch
+from elfnet.losses.base import Labels
+from elfnet.methods.mixup import MixedBatch
+from elfnet.models.build import TwoBranchHead
+from elfnet.models.staged import StagedNetwork, reset_compiler
 
 
 class CumulativeSchedule:
@@ -25,10 +26,11 @@ class CumulativeSchedule:
     def share(self, epoch: int) -> float:
         return 1.0 - (epoch / self._epochs) ** 2
 
-    def __call__(self, images: Tensor, target_B: Tensor, epoch: int) -> MixedBatch:
-        half, share = len(target_B) // 2, self.share(epoch)
-        labels = Labels(target_B[:half], target_B[half:], share)
-        return MixedBatch(images, labels, {"share": torch.tensor(share, dtype=torch.float32, device=images.device)})
+    def __call__(self, batch: TrainingBatch, epoch: int) -> MixedBatch:
+        half, share = len(batch.labels_b) // 2, self.share(epoch)
+        labels = Labels(batch.labels_b[:half], batch.labels_b[half:], share)
+        share_ = torch.tensor(share, dtype=torch.float32, device=batch.images.device)
+        return MixedBatch(batch.images, labels, {"share": share_})
 
 
 class BilateralForward(nn.Module):
@@ -40,9 +42,9 @@ class BilateralForward(nn.Module):
         self._compiled_images: int | None = None
         self._run = self._both
 
-    def compile_for(self, batch_size: int) -> None:
-        """Compile in place: one static graph for two full batches; smaller last ones run uncompiled."""
-        torch.compiler.reset()
+    def compile_for(self, batch_size: int, *, image_sizes: int = 1) -> None:
+        """Compile in place: one static graph per image size for two full batches; smaller last ones run uncompiled."""
+        reset_compiler(graphs=2 * image_sizes)
         self._compiled_images = 2 * batch_size
         self._run = torch.compile(self._both, dynamic=False)
 

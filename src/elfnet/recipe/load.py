@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from elfnet import atomic
 from elfnet.errors import RequestError, WorkError
+from elfnet.recipe.renamed import new_name, translate_stored
 from elfnet.recipe.schema import Recipe
 from elfnet.registry import unknown_name
 
@@ -135,6 +136,8 @@ def _unknown_fields(name: str, settings: Mapping[str, Any]) -> None:
         if not isinstance(fields, Mapping):
             raise RequestError(f"recipe {name}: {section} is a section, not a value; write [{section}]")
         for field in fields:
+            if (now := new_name(f"{section}.{field}")) is not None:
+                raise RequestError(f"recipe {name}: {section}.{field} is now called {now}; use the new name")
             if field not in known:
                 choices = [f"{section}.{one}" for one in known]
                 raise unknown_name(f"setting in recipe {name}:", f"{section}.{field}", choices)
@@ -170,6 +173,11 @@ def load_recipe(name: str = DEFAULT_RECIPE, overrides: Mapping[str, Any] | None 
         nested.setdefault(section, {})[field] = value
     _unknown_fields(name, nested)
     return validate_recipe(name, _merged(_layers(name), nested))
+
+
+def load_stored_recipe(path: Path) -> Recipe:
+    """The recipe that a run directory holds; names of earlier versions are translated."""
+    return validate_recipe(str(path), translate_stored(_read_toml(path)))
 
 
 def recipe_text(recipe: Recipe) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
-from elfnet.recipe.combinations import refuse_combinations_without_sense
+from elfnet.recipe.checks import check_compatible
 
 Switch = Literal["auto", "on", "off"]
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
@@ -73,9 +73,23 @@ class DataRecipe(Section):
     colour_jitter: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.0, description="image files: largest change of brightness, contrast, saturation"
     )
-    randaugment: int = Field(default=0, ge=0, description="image files: operations of RandAugment; 0: none")
+    policy: Literal["none", "autoaugment", "randaugment", "trivialaugment"] = Field(
+        default="none",
+        description="operations on shape and colours after crop and flip: AutoAugment's policy of CIFAR-10, "
+        "RandAugment, or TrivialAugment (wide)",
+    )
+    randaugment_operations: PositiveInt = Field(default=2, description="policy=randaugment: operations per image")
     randaugment_magnitude: Annotated[int, Field(ge=0, le=30)] = Field(
-        default=9, description="strength of these operations"
+        default=9, description="policy=randaugment: strength of these operations"
+    )
+    cutout: int = Field(
+        default=0,
+        ge=0,
+        description="Cutout: side of the square that is erased in every training image, in pixels of the network's "
+        "input; 0: none",
+    )
+    random_erasing: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.0, description="probability that a random rectangle of a training image is erased; 0: none"
     )
     image_size: PositiveInt = Field(default=224, description="image files: side of the square they are brought to")
     resize: int = Field(
@@ -128,6 +142,11 @@ class ModelRecipe(Section):
     branches: Literal[1, 2] = Field(
         default=1, description="2: the last block twice, for frequent and for rare classes (BBN)"
     )
+    experts: PositiveInt = Field(
+        default=1,
+        description="copies of the last block group, each with a classifier and an exit of its own; an expert's exit "
+        "answers with the mean of the experts so far",
+    )
     head: Literal["linear", "cosine", "scaled"] = Field(
         default="linear", description="classifier of all exits; LDAM needs cosine, LWS scaled (linear, a scale a class)"
     )
@@ -157,6 +176,11 @@ class ExitsRecipe(Section):
     train_threshold: str = Field(default="0.9", description="t of eq. 1: a number, or a multiple of 1/C such as 2/C")
     train_confidence_scale: PositiveFloat = Field(default=1.0, description="logits are multiplied by this before eq. 1")
     infer_confidence_scale: PositiveFloat = Field(default=1.0, description="logits are multiplied by this before eq. 5")
+    logit_adjustment: Switch = Field(
+        default="off",
+        description="calibration: subtract tau log prior from the logits of each exit, tau fitted from refit.taus; "
+        "auto: if the balanced accuracy on the calibration split is better by two standard errors",
+    )
     left: Literal["mask", "drop"] = Field(
         default="mask",
         description="examples that left: mask their loss, or drop them and save their compute",
@@ -177,10 +201,17 @@ class CriterionRecipe(Section):
     focal_gamma: NonNegative = Field(default=0.5, description="focal: exponent; 0 is cross-entropy")
     ldam_max_margin: NonNegative = Field(default=0.5, description="ldam: margin of the rarest class")
     ldam_power: NonNegative = Field(default=0.25, description="ldam: margins fall as n^-power")
-    ldam_scale: PositiveFloat = Field(default=30.0, description="ldam: cosines are multiplied by this in the loss")
+    cosine_scale: PositiveFloat = Field(
+        default=30.0, description="model.head=cosine: every loss multiplies the cosines by this before its softmax"
+    )
     adjust_tau: NonNegative = Field(default=1.0, description="logit-adjusted: logits are raised by tau log prior")
     exit_weights: tuple[PositiveFloat, ...] = Field(
         default=(), description="what the loss of each exit is multiplied by, first exit first; empty: 1"
+    )
+    equilibrium: bool = Field(
+        default=False,
+        description="gradient equilibrium: scale the gradients that exits send into the backbone, so that all exits "
+        "together weigh as one; false: the plain sum",
     )
     distil: NonNegativeFloat = Field(
         default=0.0, description="how much early exits follow the last exit's answer; 1: as much as the label"
@@ -208,16 +239,63 @@ class TrainRecipe(Section):
     backbone_lr_factor: NonNegative = Field(
         default=1.0, description="the backbone learns at this times the rate of the heads; 0 freezes it"
     )
-    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.9, description="momentum of SGD (no Nesterov)")
-    weight_decay: NonNegative = Field(default=2e-4, description="weight decay, on every parameter")
-    warmup_epochs: NonNegative = Field(default=5.0, description="linear warm-up")
-    lr_steps: tuple[int, ...] = Field(default=(160, 180), description="epochs at which the rate drops")
-    lr_factor: PositiveFloat = Field(default=0.01, description="what the rate is multiplied by at each drop")
+    optimizer: Literal["sgd", "adamw"] = Field(default="sgd", description="SGD with momentum, or AdamW")
+    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.9, description="momentum of SGD; adamw: beta1")
+    nesterov: bool = Field(default=False, description="sgd: Nesterov's form of momentum")
+    beta2: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.999, description="adamw: beta2")
+    weight_decay: NonNegative = Field(default=2e-4, description="weight decay")
+    decay_norms_and_biases: bool = Field(
+        default=True, description="weight decay on normalisation weights and biases, too; false: on no vector"
+    )
+    schedule: Literal["steps", "cosine", "one-cycle"] = Field(
+        default="steps",
+        description="steps: the rate drops at train.lr_steps; cosine: it falls to zero along half a cosine; one-cycle: "
+        "it rises during the warm-up and falls to almost zero, along half a cosine each",
+    )
+    warmup_epochs: NonNegative = Field(
+        default=5.0, description="length of the warm-up: linear, or the rising part of one-cycle"
+    )
+    lr_steps: tuple[int, ...] = Field(default=(160, 180), description="schedule=steps: epochs at which the rate drops")
+    lr_factor: PositiveFloat = Field(
+        default=0.01, description="schedule=steps: what the rate is multiplied by at each drop"
+    )
+    ema_decay: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.0,
+        description="decay per step of an exponential moving average of the weights, which is then what is evaluated, "
+        "calibrated and exported; 0: none",
+    )
     drw_start: int = Field(default=0, ge=0, description="epoch from which class weights apply; 0: from the start")
-    mix: Literal["none", "mixup", "manifold"] = Field(
-        default="none", description="train on pairs of images mixed, or on features mixed at a random depth"
+    mix: Literal["none", "mixup", "manifold", "cutmix", "cmo"] = Field(
+        default="none",
+        description="train on pairs: means of two images (mixup), or of their features at a random depth (manifold); a "
+        "patch of another image of the batch pasted in (cutmix), or a patch of an image of a rare class (cmo)",
     )
     mix_alpha: PositiveFloat = Field(default=1.0, description="shares of a pair are drawn from Beta(alpha, alpha)")
+    mix_probability: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=1.0, description="probability that a batch is mixed"
+    )
+    mix_off_epochs: int = Field(
+        default=0, ge=0, description="number of first epochs, and also of last epochs, in which nothing is mixed"
+    )
+    resize_start: Annotated[float, Field(ge=0.25, le=1)] = Field(
+        default=1.0,
+        description="progressive resizing: side of training images at the start, as a share of the full one; 1: none",
+    )
+    resize_until: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=0.75, description="progressive resizing: share of the epochs after which images have their full side"
+    )
+    prune: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.0,
+        description="share of the easy examples of a class that an epoch leaves out; those that are shown are weighted "
+        "for them; 0: none",
+    )
+    prune_patience: PositiveInt = Field(
+        default=3, description="an example is easy after leaving at the first exit in this many epochs in a row"
+    )
+    prune_floor: PositiveInt = Field(default=5, description="examples of each class that every epoch shows at least")
+    prune_until: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=0.875, description="share of the epochs after which all examples are shown again"
+    )
     seed: Seed = Field(default=0, description="initial weights, order and augmentation")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         default="auto", description="of the backbone; auto: bfloat16 where the machine computes it natively"
@@ -233,10 +311,11 @@ class TrainRecipe(Section):
 
 
 class RefitRecipe(Section):
-    """Classifiers fitted anew on the features of a finished run."""
+    """Classifiers fitted anew on features that stay as they are."""
 
-    how: Literal[
+    method: Literal[
         "none",
+        "balanced",
         "crt",
         "lws",
         "tau-norm",
@@ -250,10 +329,24 @@ class RefitRecipe(Section):
         "cluster-under-sampling",
     ] = Field(default="none", description="what is done to them: see the methods page of the documentation")
     run: str = Field(default="", description="the finished run; --from on the command line")
+    epochs: int = Field(
+        default=0,
+        ge=0,
+        description="balanced: length of the second stage. Without refit.run it follows the training of the same run; "
+        "with refit.run it is a run of its own, and 0 means 10",
+    )
+    head: Literal["auto", "linear", "cosine"] = Field(
+        default="auto", description="balanced: kind of the new classifiers of all exits; auto: as model.head"
+    )
+    lr: PositiveFloat = Field(
+        default=0.1, description="balanced: learning rate at the start of the second stage; it falls to zero"
+    )
+    weight_decay: NonNegative = Field(default=5e-4, description="balanced: weight decay of the new classifiers")
     taus: tuple[NonNegative, ...] = Field(
         default=tuple(tau / 10 for tau in range(21)),
         min_length=1,
-        description="tau-norm and logit-adjustment: candidates for tau, chosen among on the calibration split",
+        description="tau-norm, logit-adjustment, exits.logit_adjustment: candidates for tau, chosen among on the "
+        "calibration split",
     )
     neighbours: PositiveInt = Field(default=5, description="SMOTE and its kin: neighbours looked at")
 
@@ -279,5 +372,5 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Recipe":
-        refuse_combinations_without_sense(self)
+        check_compatible(self)
         return self

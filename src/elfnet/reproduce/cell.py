@@ -6,9 +6,10 @@ from functools import cache
 from typing import Any
 
 from elfnet.errors import RequestError
-from elfnet.methods.refit.start import TRAINED
+from elfnet.methods.refit.build import TRAINED, is_second_stage
 from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import Recipe
+from elfnet.recipe.stages import DEFAULT_REFIT_EPOCHS
 from elfnet.reproduce.paper_table import Column, Row
 from elfnet.reproduce.tiers import Tier
 
@@ -46,7 +47,7 @@ def refuse_settings(settings: Mapping[str, Any]) -> None:
 def recipe_of(cell: Cell, tier: Tier, settings: Mapping[str, Any], *, starts_from: str = "") -> Recipe:
     """The recipe of a run.
 
-    Classifiers that are trained on the fixed features of another run (cRT, LWS) have a length of their own, which does
+    Classifiers that are trained on fixed features (cRT, LWS, a second stage) have a length of their own, which does
     not shrink with the tier, as far as it is below that of an ordinary row: how long they take to learn has nothing to
     do with how long their features did. (On CIFAR-10-LT features of a young network cRT was 2.8 and LWS 1.8 points
     worse after 4 epochs than after 20.)
@@ -59,14 +60,17 @@ def recipe_of(cell: Cell, tier: Tier, settings: Mapping[str, Any], *, starts_fro
     data = tier.data or cell.column.data
     name = f"{data}/{cell.row.method}"
     length = _length(settings.get("train.epochs")) or tier.epochs
-    chosen = {**_column_settings(cell.column, tier), **tier.settings, **settings, "train.seed": cell.seed}
+    chosen = {**_column_settings(cell.column, tier), **cell.row.settings, **tier.settings, **settings}
+    chosen["train.seed"] = cell.seed
     chosen.pop("train.epochs", None)
     if starts_from:
         chosen["refit.run"] = starts_from
     shipped = load_recipe(name, chosen)
     epochs = shipped.train.epochs
+    if length is not None and shipped.refit.method == "balanced":
+        chosen["refit.epochs"] = min(shipped.refit.epochs or DEFAULT_REFIT_EPOCHS, length)
     if length is not None:
-        on_fixed_features = shipped.refit.how in TRAINED
+        on_fixed_features = shipped.refit.method in TRAINED and not is_second_stage(shipped)
         epochs = min(epochs, length) if on_fixed_features else max(1, round(epochs * length / _ordinary_epochs(data)))
     return load_recipe(name, {**chosen, "train.epochs": epochs * cell.row.times_epochs})
 

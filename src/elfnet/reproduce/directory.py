@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elfnet.checkpoint.run_directory import RunDirectory, read_json
-from elfnet.data.from_recipe import load_splits
+from elfnet.data.build import load_splits
 from elfnet.errors import RequestError
 from elfnet.recipe.schema import Recipe
 from elfnet.reproduce.cell import Cell
 from elfnet.reproduce.paper_table import PaperTable
 from elfnet.reproduce.same_recipe import Content, content_of, first_difference
+from elfnet.run.directory import RunDirectory, read_json
 
 _SEED = re.compile(r"seed(0|[1-9]\d*)(\.json)?")
 

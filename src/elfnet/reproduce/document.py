@@ -46,7 +46,8 @@ def _notes(table: Mapping[str, Any]) -> list[str]:
         notes.append(f"Settings changed from the recipes of this tier: {changed}.")
     notes += [_shared(training) for training in table["shared_trainings"]]
     notes += [
-        f"{row} runs two batches a training step, one through each branch: training costs twice that of row CE. At "
+        f"{row} runs two batches per training step, one through each branch: training costs twice that of row "
+        f"{table['baseline']}. At "
         "inference, where the branches share all but the last block and the classifier, it costs little more; the "
         "paper counts +100 %."
         for row in table["trained_at_double_cost"]
@@ -73,21 +74,21 @@ def _how_to_read(table: Mapping[str, Any]) -> list[str]:
         f"many: classes of more than {group['many_above']} training images, few: of fewer than {group['few_below']}"
         for group in table["groups"]
     ]
+    baseline = table["baseline"]
     notes = [
         "Accuracy: top-1 on the test split in %, of the last epoch; mean ± sample standard deviation over n seeds."
         + (f" Test images: {'; '.join(images)}." if images else ""),
         "Cost: mean multiply-adds over the test split, heads that are run included, relative to the plain network of "
-        "row CE.",
+        f"row {baseline}.",
         "Points, chosen on the calibration split: full depth; one s, the most accurate threshold for all exits, which "
         "is the paper's rule; per exit, the cheapest thresholds that lose at most one point there. A network with one "
         "exit has nothing to choose.",
-        f"{QUOTED} The paper takes this number from another paper. {DIFFERS} Not the same experiment as ours: another "
-        "tier, data or settings. Rows below the line are not in the paper's table.",
+        _about_published(table),
     ]
     if any(within_budgets(table, column) for column in table["columns"]):
         notes.append(
             "Budgets are shares of what a row's own network costs without exits; the cost beside an accuracy is, as "
-            "everywhere, relative to row CE."
+            f"everywhere, relative to row {baseline}."
         )
     if table["differences"]:
         notes.append(
@@ -100,6 +101,19 @@ def _how_to_read(table: Mapping[str, Any]) -> list[str]:
     if any(cell["paper"] and cell["paper"]["printed"] is not None for cell in table["cells"]):
         notes.append("Printed: what the paper prints, where that is a misprint; the number before it is what is meant.")
     return notes
+
+
+def _about_published(table: Mapping[str, Any]) -> str:
+    if table["source"] == "paper":
+        return (
+            f"{QUOTED} The paper takes this number from another paper. {DIFFERS} Not the same experiment as ours: "
+            "another tier, data or settings. Rows below the line are not in the paper's table."
+        )
+    return (
+        "Published: what others report for networks of the width (channels of the first group) and cost that stand "
+        "beside; compare only within a width. They were trained with more epochs, views or teachers than the rows "
+        "below the line, which are ours."
+    )
 
 
 def _value(value: Any) -> str:

@@ -1,11 +1,15 @@
 """How many epochs of two trainings are the same, from their recipes alone."""
 
-from elfnet.criterion.deferred import weights_in_force
+from elfnet.losses.weighting import weights_in_force
+from elfnet.methods.refit.build import is_second_stage
 from elfnet.recipe.schema import Recipe
+from elfnet.recipe.stages import total_epochs
 from elfnet.reproduce.same_recipe import Content, changed, content_of, differences
-from elfnet.train.from_recipe import schedule_of
+from elfnet.train.build import schedule_of
 
-DECIDED_AFTERWARDS = frozenset({"exits.confidence", "exits.infer_confidence_scale", "exits.search"})
+DECIDED_AFTERWARDS = frozenset(
+    {"exits.confidence", "exits.infer_confidence_scale", "exits.logit_adjustment", "exits.search"}
+)
 """Settings that training does not read."""
 
 CLASS_WEIGHTS = frozenset({"criterion.reweight", "train.drw_start"})
@@ -13,7 +17,9 @@ CLASS_WEIGHTS = frozenset({"criterion.reweight", "train.drw_start"})
 
 
 def epochs_alike(one: Recipe, other: Recipe) -> int:
-    """From the start; `train.epochs` if the trainings are the same in everything.
+    """From the start; all epochs of the first if the trainings are the same in everything.
+
+    A second stage changes nothing in the training before it.
 
     Example:
         >>> from elfnet.recipe.load import load_recipe
@@ -22,10 +28,17 @@ def epochs_alike(one: Recipe, other: Recipe) -> int:
         (160, 200, 0)
     """
     different = {name for name, *_ in differences(_as_trained(one), _as_trained(other))} - DECIDED_AFTERWARDS
-    if different - CLASS_WEIGHTS:
+    in_second_stage = {name for name in different if name.startswith("refit.")} if _may_share(one, other) else set()
+    if different - CLASS_WEIGHTS - in_second_stage:
         return 0
     epochs = range(one.train.epochs)
-    return next((epoch for epoch in epochs if _weights(one, epoch) != _weights(other, epoch)), one.train.epochs)
+    alike = one.train.epochs if in_second_stage else total_epochs(one)
+    return next((epoch for epoch in epochs if _weights(one, epoch) != _weights(other, epoch)), alike)
+
+
+def _may_share(one: Recipe, other: Recipe) -> bool:
+    """Whether what they say about refits concerns a second stage only, which comes after the training."""
+    return all(recipe.refit.method == "none" or is_second_stage(recipe) for recipe in (one, other))
 
 
 def _weights(recipe: Recipe, epoch: int) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import groupby
 
-from elfnet.report.markup import readable
+from elfnet.report.formatting import readable
 from elfnet.reproduce.layout import Document, Grid
 
 _ESCAPES = {

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from elfnet.data.groups import GROUP_NAMES
-from elfnet.report.number_text import DASH
+from elfnet.data.long_tail import GROUP_NAMES
+from elfnet.report.formatting import DASH
 from elfnet.reproduce.shown_points import BUDGETS, COMPARED, FULL
 
 NOT_RUN = "not run"
@@ -52,15 +52,15 @@ def shown_columns(table: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def overview(table: Mapping[str, Any]) -> Grid:
-    """The paper's layout: a row a system, and for every column our number and the paper's."""
+    """One row per system, and for every column our number and the published one."""
     columns = shown_columns(table)
     headings = [Heading("system", numeric=False)]
     for column in columns:
-        headings += [Heading("ours", column["label"]), Heading("paper", column["label"])]
+        headings += [Heading("ours", column["label"]), Heading(table["source"], column["label"])]
     rows = []
     for row in table["rows"]:
         cells = [_cell(table, row, column) for column in columns]
-        texts = [text for cell in cells for text in (_ours(cell), _paper(row, cell))]
+        texts = [text for cell in cells for text in (_ours(row, cell), _paper(row, cell))]
         rows.append([row["label"], *texts])
     title = "Accuracy in % (mean cost; number of seeds) at one threshold s for all exits"
     return Grid(title, headings, rows, _rules([row["in_paper"] for row in table["rows"]]))
@@ -71,7 +71,7 @@ def details(table: Mapping[str, Any], column: Mapping[str, Any]) -> Grid:
     groups = GROUP_NAMES if table["has_groups"] else ()
     headings = [Heading("system", numeric=False), Heading("point", numeric=False), Heading("n")]
     headings += [Heading(name, "ours") for name in ("all", *GROUP_NAMES, "cost")]
-    headings += [Heading(name, "paper") for name in ("all", *groups, "cost")]
+    headings += [Heading(name, table["source"]) for name in ("all", *groups, "cost")]
     rows: list[list[str]] = []
     rules = set()
     for position, row in enumerate(table["rows"]):
@@ -80,7 +80,7 @@ def details(table: Mapping[str, Any], column: Mapping[str, Any]) -> Grid:
         cell = _cell(table, row, column)
         paper = _paper_texts(row, cell, groups)
         if cell["state"] == NOT_RUN:
-            rows.append([row["label"], NOT_RUN, *[""] * (2 + 1 + len(GROUP_NAMES)), *paper])
+            rows.append([row["label"], NOT_RUN if row["can_run"] else DASH, *[""] * (2 + 1 + len(GROUP_NAMES)), *paper])
             continue
         shown = [name for name in POINT_LABELS if cell["points"].get(name)]
         shown = shown if cell["exits"] > 1 else shown[:1]
@@ -157,9 +157,9 @@ def _cell(table: Mapping[str, Any], row: Mapping[str, Any], column: Mapping[str,
     return found
 
 
-def _ours(cell: Mapping[str, Any]) -> str:
+def _ours(row: Mapping[str, Any], cell: Mapping[str, Any]) -> str:
     if cell["state"] == NOT_RUN:
-        return NOT_RUN
+        return NOT_RUN if row["can_run"] else DASH
     point = cell["points"].get(COMPARED) or cell["points"][FULL]
     return f"{spread_text(point['accuracy'], percent=True)} ({point['mean_cost']['mean']:.3f}; n = {point['n']})"
 
@@ -168,7 +168,8 @@ def _paper(row: Mapping[str, Any], cell: Mapping[str, Any]) -> str:
     if cell["paper"] is None:
         return DASH
     accuracy, *_, cost = _paper_texts(row, cell, ())
-    return f"{accuracy} ({cost})"
+    width = cell["paper"]["width"]
+    return f"{accuracy} ({cost})" if width is None else f"{accuracy} (width {width}, {cost})"
 
 
 def _paper_texts(row: Mapping[str, Any], cell: Mapping[str, Any], groups: Sequence[str]) -> list[str]:

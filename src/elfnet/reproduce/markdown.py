@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from elfnet.report.markup import readable
+from elfnet.report.formatting import readable
 from elfnet.reproduce.layout import Document, Grid, Heading
 
 # What Markdown, or HTML inside it, would take for its own; tables also end cells at bars.

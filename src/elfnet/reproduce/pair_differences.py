@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any
 
-from elfnet.data.groups import GROUP_NAMES
+from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.evaluate.bootstrap import Difference
 from elfnet.reproduce.paper_table import PaperTable
 from elfnet.reproduce.right_answers import row_differences

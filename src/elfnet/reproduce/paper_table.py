@@ -1,4 +1,7 @@
-"""A table of the paper as data: its columns, its rows, the numbers it prints, and rows that it does not have."""
+"""A table as data: its columns, its rows, the numbers that were published, and rows that are ours alone.
+
+Three tables are the paper's. `strong` has the recipes of modern training beside published networks of known width.
+"""
 
 import tomllib
 from collections.abc import Mapping
@@ -10,7 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from elfnet.registry import unknown_name
 
-TABLES = ("table1", "table2", "table3")
+PAPER_TABLES = ("table1", "table2", "table3")
+TABLES = (*PAPER_TABLES, "strong")
 
 
 class _Part(BaseModel):
@@ -18,10 +22,11 @@ class _Part(BaseModel):
 
 
 class PaperCell(_Part):
-    """What the paper prints for one row and column: top-1 accuracy in %.
+    """What was published for one row and column: top-1 accuracy in %.
 
     Attributes:
-        flops: change of the multiply-adds over the test set against CE, in %.
+        flops: change of the multiply-adds over the test set against the table's plain row, in %.
+        width: channels of the network's first group, where networks of several widths are compared.
         printed: what stands in the paper instead of `all`, where that is a misprint.
     """
 
@@ -30,6 +35,7 @@ class PaperCell(_Part):
     medium: float | None = None
     few: float | None = None
     flops: float
+    width: int | None = None
     printed: float | None = None
 
     @property
@@ -42,22 +48,24 @@ class Row(_Part):
     """A system.
 
     Attributes:
-        method: the second half of its recipe's name.
+        method: the second half of its recipe's name; None: the row only has published numbers.
+        settings: of the recipe, by dotted name, where the row is a variant of its method.
         starts_from: the row whose finished run it starts from.
         times_epochs: trained so many times as long as the others.
         quoted: the paper takes the numbers from another paper.
-        paper: its numbers by column; empty for a row that the table does not have.
+        paper: published numbers by column; empty for a row of ours.
         tables: tables that an extra row is for.
     """
 
     name: str
     label: str
-    method: str
+    method: str | None = None
+    settings: Mapping[str, Any] = {}
     starts_from: str | None = None
     times_epochs: int = 1
     quoted: bool = False
     paper: Mapping[str, PaperCell] = {}
-    tables: tuple[str, ...] = TABLES
+    tables: tuple[str, ...] = PAPER_TABLES
 
     @property
     def in_paper(self) -> bool:
@@ -92,10 +100,17 @@ class Pair(_Part):
 
 
 class PaperTable(_Part):
-    """A table: the paper's rows, then the extra ones."""
+    """A table: rows with published numbers, then our own.
+
+    Attributes:
+        baseline: the plain row, whose network all costs are relative to.
+        source: what published numbers are called in a heading.
+    """
 
     name: str
     title: str
+    baseline: str = "ce"
+    source: str = "paper"
     columns: Annotated[tuple[Column, ...], Field(min_length=1)]
     rows: Annotated[tuple[Row, ...], Field(min_length=1)]
     pairs: tuple[Pair, ...]
@@ -108,7 +123,7 @@ class PaperTable(_Part):
 
     @property
     def has_groups(self) -> bool:
-        """Whether the paper prints accuracies of frequent and rare classes."""
+        """Whether accuracies of frequent and rare classes were published."""
         return any(cell.many is not None for row in self.rows for cell in row.paper.values())
 
 
@@ -117,7 +132,7 @@ Named = TypeVar("Named", Row, Column)
 
 @cache
 def load_table(name: str) -> PaperTable:
-    """`table1`, `table2` or `table3`."""
+    """A table by name, one of `TABLES`."""
     if name not in TABLES:
         raise unknown_name("table", name, list(TABLES))
     content = _read(name)

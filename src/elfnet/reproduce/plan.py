@@ -4,14 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.recipe.schema import ModelRecipe, Recipe
-from elfnet.reproduce.cell import BASE_METHOD, Cell, recipe_of, refuse_settings
+from elfnet.recipe.stages import total_epochs
+from elfnet.reproduce.cell import Cell, recipe_of, refuse_settings
 from elfnet.reproduce.directory import TableDirectory
 from elfnet.reproduce.paper_table import PaperTable
 from elfnet.reproduce.tiers import Tier
 from elfnet.reproduce.time_left import Pace
-from elfnet.train.refit_run import is_fitted
+from elfnet.run.directory import RunDirectory
+from elfnet.train.refit import is_fitted
 
 DONE, BEGUN, TO_DO = "done", "begun", "to do"
 
@@ -35,7 +36,7 @@ class Step:
     @property
     def epochs(self) -> int:
         """0 for what is fitted to the features of another run instead of trained."""
-        return 0 if is_fitted(self.recipe) else self.recipe.train.epochs
+        return 0 if is_fitted(self.recipe) else total_epochs(self.recipe)
 
     @property
     def epochs_left(self) -> int:
@@ -55,7 +56,7 @@ def make_plan(
     recipes = {cell.name: recipe(cell) for cell in cells}
     for cell in directory.found(table):
         directory.refuse_another_recipe(cell, recipes.get(cell.name) or recipe(cell))
-    plain = table.row(BASE_METHOD)
+    plain = table.row(table.baseline)
     columns = {cell.column.name: cell.column for cell in cells}
     baselines = {name: recipe(Cell(plain, column, 0)).model for name, column in columns.items()}
     return [
@@ -67,7 +68,7 @@ def make_plan(
 def _state(cell: Cell, recipe: Recipe, directory: TableDirectory, cells: Sequence[Cell]) -> tuple[str, int]:
     run = directory.run(cell)
     if directory.record_file(cell).is_file() and not _run_is_missed(cell, run, directory, cells):
-        return DONE, 0 if is_fitted(recipe) else recipe.train.epochs
+        return DONE, 0 if is_fitted(recipe) else total_epochs(recipe)
     return BEGUN if run.exists() else TO_DO, len(run.log())
 
 

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from elfnet.checkpoint.run_directory import RunDirectory, read_json
-from elfnet.models.cost import count_cost
-from elfnet.models.from_recipe import network_of
+from elfnet.models.build import network_of
+from elfnet.models.flops import count_cost
 from elfnet.recipe.schema import ModelRecipe
 from elfnet.reproduce.cell import Cell
 from elfnet.reproduce.right_answers import right_answers
 from elfnet.reproduce.same_recipe import content_of, recipe_hash, without_places
 from elfnet.reproduce.shown_points import BUDGETS, FULL
+from elfnet.run.directory import RunDirectory, read_json
 
 FORMAT = 1
 KEPT = ("rule", "accuracy", "accuracy_by_group", "mean_cost", "worst_cost", "exit_share")

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elfnet.calibrate.family import Family
-from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.data.groups import GROUP_NAMES, FrequencyGroups
+from elfnet.data.long_tail import GROUP_NAMES, FrequencyGroups
 from elfnet.evaluate.bootstrap import Difference, paired_differences
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.replay import replay
+from elfnet.run.directory import RunDirectory
 
 RESAMPLES = 10_000
 

@@ -3,18 +3,18 @@
 from collections.abc import Callable, Iterable
 
 from elfnet import atomic
-from elfnet.calibrate.run_family import calibrate_run, measure_run
-from elfnet.checkpoint.run_directory import RunDirectory
+from elfnet.calibrate.run import calibrate_run, measure_run
 from elfnet.recipe.load import save_recipe, validate_recipe
 from elfnet.recipe.schema import ModelRecipe, Recipe
+from elfnet.recipe.stages import total_epochs
 from elfnet.reproduce.cell import Cell
 from elfnet.reproduce.directory import TableDirectory
-from elfnet.reproduce.lock import held
 from elfnet.reproduce.record import record_of
 from elfnet.reproduce.same_recipe import content_of, moved
 from elfnet.reproduce.shared_training import branch_epochs, keep_beginning, take_over_training
-from elfnet.train.observer import Observer
-from elfnet.train.session import train_recipe
+from elfnet.run.directory import RunDirectory
+from elfnet.train.logging import Observer
+from elfnet.train.run import train_recipe
 
 
 def run_cell(
@@ -42,7 +42,7 @@ def run_cell(
         stop: asked after every epoch.
     """
     run = directory.run(cell)
-    with held(run.root.with_suffix(".lock")):
+    with run.lock():
         take_over_training(cell, recipe, directory, others)
         recipe = recipe_to_go_on_with(run, recipe)
         branches = branch_epochs(recipe, recipes)
@@ -52,7 +52,7 @@ def run_cell(
             nonlocal stopped
             if epochs_done in branches:
                 keep_beginning(run, epochs_done)
-            stopped = epochs_done < recipe.train.epochs and stop()
+            stopped = epochs_done < total_epochs(recipe) and stop()
             return stopped
 
         train_recipe(recipe, run.root, resume=run.exists(), observer=observer, stop_after=stop_after)

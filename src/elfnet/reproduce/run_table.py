@@ -55,7 +55,7 @@ def reproduce_table(
     """Train, calibrate and measure what is asked for of a table, and write the table with all that is there.
 
     Args:
-        name: `table1`, `table2` or `table3`.
+        name: `table1`, `table2`, `table3` (the paper's) or `strong` (modern training).
         out: the table's directory. Runs that are done there are skipped, others gone on with.
         rows, columns: names; none: all of them.
         settings: overrides of the recipes of all rows, such as `data.root`.
@@ -131,7 +131,7 @@ def _write(table: PaperTable, tier: Tier, directory: TableDirectory) -> dict[str
 def _trained_recipes(table: PaperTable, tier: Tier, cell: Cell, settings: Mapping[str, Any]) -> list[Recipe]:
     """Of all rows in the column that do not start from another run, asked for or not."""
     recipes = []
-    for row in table.rows:
+    for row in (row for row in table.rows if row.method is not None):
         # Settings that make no sense for a row are refused when it is asked for.
         with suppress(RequestError):
             recipes += [] if row.starts_from else [recipe_of(Cell(row, cell.column, cell.seed), tier, settings)]

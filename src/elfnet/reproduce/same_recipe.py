@@ -5,7 +5,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from elfnet.models.from_recipe import settled
+from elfnet.models.build import resolve_defaults
+from elfnet.recipe.renamed import translate_stored
 from elfnet.recipe.schema import Recipe
 
 MACHINE = frozenset(
@@ -24,7 +25,7 @@ Content = Mapping[str, Mapping[str, Any]]
 
 def content_of(recipe: Recipe) -> dict[str, dict[str, Any]]:
     """Every setting as plain JSON, by section; what is left to the backbone is written out."""
-    written = recipe.model_copy(update={"model": settled(recipe.model)})
+    written = recipe.model_copy(update={"model": resolve_defaults(recipe.model)})
     content: dict[str, dict[str, Any]] = written.model_dump(mode="json")
     return content
 
@@ -71,6 +72,7 @@ def changed(content: Content, changes: Mapping[str, Any]) -> dict[str, dict[str,
 def _settings(content: Content) -> dict[str, Any]:
     """By dotted name; defaults where nothing is given."""
     settings: dict[str, Any] = {}
+    content = translate_stored(content)
     for section, fields in content_of(Recipe()).items():
         settings |= {f"{section}.{name}": value for name, value in fields.items()}
         settings |= {f"{section}.{name}": value for name, value in content.get(section, {}).items()}

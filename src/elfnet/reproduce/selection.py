@@ -8,7 +8,7 @@ from elfnet.reproduce.cell import Cell
 from elfnet.reproduce.paper_table import Column, PaperTable, Row
 
 PAPER, EXTRA = "paper", "extra"
-"""Words that stand for the rows that the paper has, and for those that it has not."""
+"""Words that stand for the rows with published numbers, and for those without."""
 
 
 def choose_cells(
@@ -35,12 +35,13 @@ def choose_cells(
 
 
 def choose_rows(table: PaperTable, names: Sequence[str]) -> list[Row]:
-    """In the order of the table."""
-    known = [row.name for row in table.rows]
+    """In the order of the table; rows that only have published numbers cannot be run."""
+    runnable = [row for row in table.rows if row.method is not None]
+    known = [row.name for row in runnable]
     for name in names:
         if name not in (*known, PAPER, EXTRA):
             raise unknown_name(f"row of {table.name}", name, [*known, PAPER, EXTRA])
-    return [row for row in table.rows if not names or row.name in names or (PAPER if row.in_paper else EXTRA) in names]
+    return [row for row in runnable if not names or row.name in names or (PAPER if row.in_paper else EXTRA) in names]
 
 
 def choose_columns(table: PaperTable, names: Sequence[str]) -> list[Column]:

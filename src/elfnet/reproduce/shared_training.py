@@ -9,18 +9,19 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.recipe.load import validate_recipe
 from elfnet.recipe.schema import Recipe
+from elfnet.recipe.stages import total_epochs
 from elfnet.reproduce.cell import Cell
 from elfnet.reproduce.directory import TableDirectory
 from elfnet.reproduce.epochs_alike import epochs_alike
 from elfnet.reproduce.same_recipe import changed, content_of, differences
+from elfnet.run.directory import RunDirectory
 
 
 def branch_epochs(recipe: Recipe, others: Iterable[Recipe]) -> frozenset[int]:
     """After which epochs of a training another one may go its own way."""
-    return frozenset(epochs_alike(recipe, other) for other in others) - {0, recipe.train.epochs}
+    return frozenset(epochs_alike(recipe, other) for other in others) - {0, total_epochs(recipe)}
 
 
 def keep_beginning(run: RunDirectory, epochs: int) -> None:
@@ -71,7 +72,7 @@ def _begin(run: RunDirectory, asked: Recipe, source: RunDirectory, epochs: int, 
 def _training(source: RunDirectory, epochs: int) -> RunDirectory | None:
     """Where the first epochs of a run lie: in the run itself, if it has no more than those."""
     beginning = RunDirectory(_beginning(source, epochs))
-    if epochs == source.recipe().train.epochs:
+    if epochs == total_epochs(source.recipe()):
         return source if len(source.log()) == epochs else None
     return beginning if beginning.root.is_dir() else None
 

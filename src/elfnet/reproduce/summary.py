@@ -6,7 +6,7 @@ from functools import cache
 from statistics import mean, stdev
 from typing import Any
 
-from elfnet.data.groups import GROUP_NAMES
+from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.reproduce.cell import Cell, recipe_of
 from elfnet.reproduce.pair_differences import pair_differences
 from elfnet.reproduce.paper_table import Column, PaperTable, Row, load_table
@@ -44,6 +44,8 @@ def summarise(table: PaperTable, tier: Tier, records: Mapping[tuple[str, str, in
         "format": FORMAT,
         "table": table.name,
         "title": table.title,
+        "baseline": table.row(table.baseline).label,
+        "source": table.source,
         "tier": tier.name,
         "tier_text": tier.text,
         "changed_settings": changed,
@@ -59,7 +61,14 @@ def summarise(table: PaperTable, tier: Tier, records: Mapping[tuple[str, str, in
         "has_groups": table.has_groups,
         "columns": [{"name": column.name, "label": _label(column, tier)} for column in table.columns],
         "rows": [
-            {"name": row.name, "label": row.label, "in_paper": row.in_paper, "quoted": row.quoted} for row in table.rows
+            {
+                "name": row.name,
+                "label": row.label,
+                "in_paper": row.in_paper,
+                "quoted": row.quoted,
+                "can_run": row.method is not None,
+            }
+            for row in table.rows
         ],
         "cells": cells,
         "differences": pair_differences(table, records),

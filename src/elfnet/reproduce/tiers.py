@@ -39,6 +39,7 @@ TIERS = {
             "everything runs, and says nothing about the methods",
         ),
         Tier(name="short", epochs=40, text="40 epochs, with the schedule scaled to them, instead of the paper's"),
+        Tier(name="medium", epochs=100, text="100 epochs, with the schedule scaled to them"),
         Tier(name="paper"),
     )
 }

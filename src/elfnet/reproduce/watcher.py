@@ -3,10 +3,11 @@
 from typing import Any, Protocol
 
 from elfnet.recipe.schema import Recipe
+from elfnet.recipe.stages import total_epochs
 from elfnet.reproduce.cell import Cell
 from elfnet.reproduce.time_left import Pace, seconds_left
-from elfnet.train.observer import Observer, Silent
-from elfnet.train.refit_run import is_fitted
+from elfnet.train.logging import Observer, Silent
+from elfnet.train.refit import is_fitted
 
 
 class Watcher(Observer, Protocol):
@@ -47,7 +48,7 @@ class Timed:
         self._epochs = 0
 
     def started(self, recipe: Recipe, info: dict[str, Any], epochs_done: int) -> None:
-        self._epochs = 0 if is_fitted(recipe) else recipe.train.epochs
+        self._epochs = 0 if is_fitted(recipe) else total_epochs(recipe)
         self._tell(max(0, self._epochs - epochs_done))
         self._watcher.started(recipe, info, epochs_done)
 

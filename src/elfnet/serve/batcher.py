@@ -14,9 +14,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.deploy.backend import Backend
-from elfnet.deploy.engine import Answers
-from elfnet.deploy.model import Model
+from elfnet.inference.engine import Answers, Backend
+from elfnet.inference.model import Model
 from elfnet.serve.errors import ApiError, overloaded
 
 Pixels = NDArray[np.uint8]

@@ -15,9 +15,9 @@ from fastapi.routing import APIRoute
 from numpy.typing import NDArray
 from PIL import Image
 
-from elfnet.data.read_image import FORMATS
-from elfnet.deploy.images.preprocess import Preprocess
+from elfnet.data.images.decode import FORMATS
 from elfnet.errors import RequestError, WorkError
+from elfnet.inference.preprocess import Preprocess
 from elfnet.serve.admission import Slot, read_body
 from elfnet.serve.batcher import BatchResult
 from elfnet.serve.errors import ApiError, too_large

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
-from elfnet.deploy.engine import ABSTAINED, Answers
-from elfnet.deploy.model import Model
-from elfnet.exits.cost_to_exit import cost_to_exit
-from elfnet.exits.policy import Policy, Reading
+from elfnet.exits.policy import ConfidenceSpec, Policy, cost_to_exit
+from elfnet.inference.engine import ABSTAINED, Answers
+from elfnet.inference.model import Model
 from elfnet.version import __version__
 
 
@@ -203,7 +202,7 @@ def image_results(model: Model, names: Sequence[str], answers: Answers, top: int
 def explain(model: Model, logits_EC: NDArray[np.float64]) -> Explanation:
     """Return what every operating point predicts for one image, given the logits of every exit."""
     family = model.engine.family
-    by_reading: dict[Reading, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
+    by_reading: dict[ConfidenceSpec, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
     results = []
     for point in family.points:
         policy = point.policy

@@ -15,9 +15,9 @@ import numpy as np
 from fastapi import Request
 from PIL import Image, _imaging
 
-from elfnet.deploy.images.decode import silent_pillow
-from elfnet.deploy.model import Model
 from elfnet.errors import RequestError
+from elfnet.inference.images import silent_pillow
+from elfnet.inference.model import Model
 from elfnet.serve.admission import Admission, DecodeBudget
 from elfnet.serve.batcher import Batcher
 from elfnet.serve.metrics import Metrics

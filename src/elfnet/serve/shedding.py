@@ -4,8 +4,8 @@ import math
 import time
 from collections.abc import Callable
 
-from elfnet.deploy.controller.ladder import Ladder
-from elfnet.deploy.engine import Engine
+from elfnet.inference.controller.stepper import Ladder
+from elfnet.inference.engine import Engine
 
 LOW_PRESSURE, HIGH_PRESSURE = 0.25, 0.75
 """Filled shares of the queue between which the allowed mean cost falls from that of the point that was set to that of

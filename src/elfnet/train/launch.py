@@ -90,11 +90,19 @@ def refuse_uneven_batches(batch_size: int, accumulate: int, launch: Launch) -> N
         )
 
 
+def refuse_mixed_features(mix: str, launch: Launch) -> None:
+    """Partners are read by the process that needs them, but their features are in the process that computes them."""
+    if mix == "manifold" and launch.world > 1:
+        raise RequestError(
+            f"train.mix=manifold mixes features of a whole batch, and {launch.world} processes have a part each; "
+            "train with one process, or set train.mix=mixup"
+        )
+
+
 def refuse_empty_shares(recipe: Recipe, examples: int, world: int) -> None:
     """Where every process runs every layer in every step, one with no image could not, and the others would wait."""
     reasons = {
         "train.sync_batch_norm=true": recipe.train.sync_batch_norm,
-        "train.mix=manifold": recipe.train.mix == "manifold",
         "model.branches=2": recipe.model.branches == 2,
     }
     needing = [reason for reason, given in reasons.items() if given]

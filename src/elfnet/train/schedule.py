@@ -6,38 +6,74 @@ drops at 160 and 180 and re-weighting at 160 become 1, 32, 36 and 32 in 40 epoch
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import floor
+from math import cos, floor, pi
+from typing import Literal
 
 from elfnet.errors import RequestError
+
+ScheduleKind = Literal["steps", "cosine", "one-cycle"]
+
+ONE_CYCLE_START, ONE_CYCLE_END = 25.0, 1e4
+"""A one-cycle schedule starts at the rate divided by the first and ends at the start divided by the second."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """Learning rate and deferral, already scaled to the run.
+    """Learning rate and deferred re-weighting, already scaled to the run.
 
     Attributes:
+        kind: `steps`: the rate drops at given epochs. `cosine`: it falls to zero along half a cosine. `one-cycle`: it
+            rises along half a cosine during the warm-up and falls along another one to almost zero.
         epochs: length of the run.
-        lr: learning rate after warm-up.
-        warmup: length of the linear warm-up, in (fractional) epochs.
-        lr_steps: epochs at whose start the rate is multiplied by `lr_factor`.
+        lr: the highest learning rate.
+        warmup: length of the warm-up, in (fractional) epochs; linear unless the kind is `one-cycle`.
+        lr_steps: epochs at whose start the rate of `steps` is multiplied by `lr_factor`.
         drw_start: first epoch, 0-based, in which class weights apply.
+        first_epoch: of a run's epochs, 0-based, the one that the schedule starts at.
     """
 
+    kind: ScheduleKind = "steps"
     epochs: int
     lr: float
     warmup: float
     lr_steps: tuple[int, ...]
     lr_factor: float
     drw_start: int
+    first_epoch: int = 0
 
     def learning_rate(self, epoch: int, step: int, steps_per_epoch: int) -> float:
-        """Rate of a step; warm-up is linear in the fractional epoch, step by step, and never zero."""
+        """Rate of a step, never zero; warm-up counts steps, not epochs."""
+        epoch -= self.first_epoch
+        if self.kind == "one-cycle":
+            return self._one_cycle(epoch * steps_per_epoch + step, steps_per_epoch)
+        rate = self._cosine(epoch + step / steps_per_epoch) if self.kind == "cosine" else self._steps(epoch)
+        done = epoch + (step + 1) / steps_per_epoch
+        return rate * min(1.0, done / self.warmup) if self.warmup > 0 else rate
+
+    def _steps(self, epoch: int) -> float:
         rate = self.lr
         for drop in self.lr_steps:
             if epoch >= drop:
                 rate *= self.lr_factor
-        done = epoch + (step + 1) / steps_per_epoch
-        return rate * min(1.0, done / self.warmup) if self.warmup > 0 else rate
+        return rate
+
+    def _cosine(self, elapsed: float) -> float:
+        """The whole rate until the warm-up ends, then half a cosine whose end lies one step behind the last one."""
+        progress = max(0.0, elapsed - self.warmup) / (self.epochs - self.warmup)
+        return self.lr * (1 + cos(pi * progress)) / 2
+
+    def _one_cycle(self, step: int, steps_per_epoch: int) -> float:
+        """As `torch.optim.lr_scheduler.OneCycleLR` with its defaults."""
+        total = self.epochs * steps_per_epoch
+        peak = max(self.warmup * steps_per_epoch - 1, 0.0)
+        start = self.lr / ONE_CYCLE_START
+        if step < peak:
+            return _half_cosine(start, self.lr, step / peak)
+        return _half_cosine(self.lr, start / ONE_CYCLE_END, (step - peak) / max(total - 1 - peak, 1.0))
+
+
+def _half_cosine(first: float, last: float, progress: float) -> float:
+    return last + (first - last) * (1 + cos(pi * progress)) / 2
 
 
 def scale_schedule(
@@ -49,6 +85,7 @@ def scale_schedule(
     lr_steps: Sequence[int],
     lr_factor: float,
     drw_start: int,
+    kind: ScheduleKind = "steps",
 ) -> Schedule:
     """Scale the reference schedule to `epochs`; drops fall on whole epochs, rounded down so that each is reached.
 
@@ -58,9 +95,15 @@ def scale_schedule(
         >>> s.warmup, s.lr_steps, s.drw_start
         (1.0, (32, 36), 32)
     """
-    for name, at in [("train.drw_start", drw_start), *(("train.lr_steps", at) for at in lr_steps)]:
+    drops = [("train.lr_steps", at) for at in lr_steps] if kind == "steps" else []
+    for name, at in [("train.drw_start", drw_start), *drops]:
         if not 0 <= at < reference_epochs:
             raise RequestError(f"{name}={at} is never reached in train.schedule_epochs={reference_epochs}; lower it")
+    if kind != "steps" and warmup_epochs >= reference_epochs:
+        raise RequestError(
+            f"train.warmup_epochs={warmup_epochs:g} leaves nothing of train.schedule_epochs={reference_epochs} for "
+            f"train.schedule={kind}; lower it"
+        )
     factor = epochs / reference_epochs
 
     def whole(at: int) -> int:
@@ -68,6 +111,7 @@ def scale_schedule(
         return floor(at * factor + 1e-9)
 
     return Schedule(
+        kind=kind,
         epochs=epochs,
         lr=lr,
         warmup=warmup_epochs * factor,

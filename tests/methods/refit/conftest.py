@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from elfnet.data.batches import EvaluationBatches, Normalisation
-from elfnet.data.examples import Ints
-from elfnet.data.source import LabelledImages
+from elfnet.data.loading.feed import EvaluationFeed
+from elfnet.data.loading.memory import PlainSource
+from elfnet.data.loading.normalise import Normalisation
+from elfnet.data.types import Ints, LabelledImages
 from elfnet.methods.refit.classifiers import LabelledFeed
 from elfnet.models.build import build_network
 from elfnet.models.staged import StagedNetwork
@@ -42,8 +43,8 @@ def feed_of() -> Callable[[Ints], LabelledFeed]:
         noise_NHWK = random.integers(-90, 90, (len(labels_N), 8, 8, 1))
         images_NHWK = np.clip(centre_CHWK[labels_N] + noise_NHWK, 0, 255).astype(np.uint8)
         images = LabelledImages(images_NHWK, labels_N)
-        feed = EvaluationBatches(images, Normalisation((0.5,), (0.3,)), batch_size=16, device=torch.device("cpu"))
-        return LabelledFeed(feed, images)
+        source = PlainSource(images_NHWK, Normalisation((0.5,), (0.3,)), device=torch.device("cpu"))
+        return LabelledFeed(EvaluationFeed(source, len(images), batch_size=16), images)
 
     return build
 

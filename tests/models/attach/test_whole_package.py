@@ -11,25 +11,25 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from elfnet.calibrate.fixed_points import fixed_points
-from elfnet.checkpoint.format import Checkpoint, load_checkpoint, save_checkpoint
-from elfnet.criterion.cross_entropy import CrossEntropy
-from elfnet.criterion.exit_loss import elf_per_sample
-from elfnet.deploy.engine import Engine
-from elfnet.deploy.onnx_export import export_stages
-from elfnet.deploy.torch_backend import TorchBackend
+from elfnet.calibrate.line_search import fixed_points
 from elfnet.errors import WorkError
-from elfnet.evaluate.derived import derive
+from elfnet.evaluate.confidence import compute_confidences
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.replay import replay
-from elfnet.evaluate.run_network import logits_of
+from elfnet.evaluate.run import logits_of
 from elfnet.exits.training_rule import TrainingRule
+from elfnet.export.onnx import export_stages
+from elfnet.inference.backends.torch import TorchBackend
+from elfnet.inference.engine import Engine
+from elfnet.losses.cross_entropy import CrossEntropy
+from elfnet.losses.elf import elf_per_sample
 from elfnet.models.attach.attach_exits import attach_exits
 from elfnet.models.attach.cuts import legal_cuts
-from elfnet.models.attach.signature import signature_of
-from elfnet.models.cost import count_cost
+from elfnet.models.flops import count_cost
+from elfnet.models.run_network import signature_of
 from elfnet.models.staged import StagedNetwork
-from elfnet.train.exiting_forward import ExitingForward
+from elfnet.run.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from elfnet.train.forward import ExitingForward
 
 IMAGE = (3, 16, 16)
 Build = Callable[[str], nn.Module]
@@ -96,7 +96,7 @@ def test_engine_equals_replay(attached: Attached) -> None:
         few_below=2,
     )
     # In a wide gap between confidences at the first exit, so that some leave there and rounding moves nobody across.
-    observed = np.sort(derive(table).confidence_NE[:, 0])
+    observed = np.sort(compute_confidences(table).confidence_NE[:, 0])
     middle = 5 + int(np.argmax(np.diff(observed)[5:15]))
     family = fixed_points(table, [float((observed[middle] + observed[middle + 1]) / 2)])
     point = family.points[-1]

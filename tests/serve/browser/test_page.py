@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from elfnet.deploy.model import Model
+from elfnet.inference.model import Model
 from elfnet.serve.service import Sample
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

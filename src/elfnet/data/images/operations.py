@@ -1,0 +1,144 @@
+"""The image operations that AutoAugment, RandAugment and TrivialAugment choose from.
+
+Every operation takes an 8-bit image (mode "RGB", or "L" for one channel) and an amount in natural units, and returns an
+image of the same size and mode. What moves out of the image is lost; what moves in is mid-grey. Operations on colours
+leave an image of one channel as it is.
+
+Geometry and blending are Pillow's. Operations on values are NumPy's: Pillow gives the same images, but builds a table
+of all values in Python, which takes several times as long for small images.
+"""
+
+# Shapes: V = 256 values
+
+from collections.abc import Callable
+
+import numpy as np
+from PIL import Image, ImageEnhance
+
+FILL = 128
+"""Value of the pixels that a shear, translation or rotation moves into the image."""
+
+Operation = Callable[[Image.Image, float], Image.Image]
+"""Gets the image and the amount."""
+
+
+def _affine(image: Image.Image, matrix: tuple[float, ...]) -> Image.Image:
+    """Output pixel (x, y) shows the input at (a x + b y + c, d x + e y + f), matrix = (a, b, c, d, e, f)."""
+    return image.transform(
+        image.size, Image.Transform.AFFINE, matrix, resample=Image.Resampling.BILINEAR, fillcolor=_fill(image)
+    )
+
+
+def _fill(image: Image.Image) -> int | tuple[int, ...]:
+    return FILL if image.mode == "L" else (FILL,) * len(image.getbands())
+
+
+def shear_x(image: Image.Image, slope: float) -> Image.Image:
+    """Shift each row by `slope` pixels more than the row above it: to the left if positive. The first row stays."""
+    return _affine(image, (1, slope, 0, 0, 1, 0))
+
+
+def shear_y(image: Image.Image, slope: float) -> Image.Image:
+    """Shift each column by `slope` pixels more than the one before: upwards if positive. The first column stays."""
+    return _affine(image, (1, 0, 0, slope, 1, 0))
+
+
+def translate_x(image: Image.Image, pixels: float) -> Image.Image:
+    """Shift to the left by a whole number of pixels; to the right if negative."""
+    return _affine(image, (1, 0, int(pixels), 0, 1, 0))
+
+
+def translate_y(image: Image.Image, pixels: float) -> Image.Image:
+    """Shift upwards by a whole number of pixels; downwards if negative."""
+    return _affine(image, (1, 0, 0, 0, 1, int(pixels)))
+
+
+def rotate(image: Image.Image, degrees: float) -> Image.Image:
+    """Rotate about the centre; counterclockwise if positive."""
+    return image.rotate(degrees, resample=Image.Resampling.BILINEAR, fillcolor=_fill(image))
+
+
+def brightness(image: Image.Image, change: float) -> Image.Image:
+    """Blend with black: -1 is black, 0 the image itself, positive values extrapolate."""
+    return ImageEnhance.Brightness(image).enhance(1 + change)
+
+
+def color(image: Image.Image, change: float) -> Image.Image:
+    """Blend with the image without colour: -1 is grey, 0 the image itself. An image of one channel stays as it is."""
+    return image if image.mode == "L" else ImageEnhance.Color(image).enhance(1 + change)
+
+
+def contrast(image: Image.Image, change: float) -> Image.Image:
+    """Blend with the mean grey of the image: -1 is uniform, 0 the image itself."""
+    return ImageEnhance.Contrast(image).enhance(1 + change)
+
+
+def sharpness(image: Image.Image, change: float) -> Image.Image:
+    """Blend with a smoothed copy: -1 is smoothed, 0 the image itself, positive values sharpen."""
+    return ImageEnhance.Sharpness(image).enhance(1 + change)
+
+
+def posterize(image: Image.Image, bits: float) -> Image.Image:
+    """Keep the highest `bits` bits of each value; 8 changes nothing."""
+    return Image.fromarray(np.asarray(image) & np.uint8(256 - 2 ** (8 - round(bits))))
+
+
+def solarize(image: Image.Image, threshold: float) -> Image.Image:
+    """Invert values that are not below the threshold; 256 changes nothing."""
+    pixels = np.asarray(image)
+    return Image.fromarray(np.where(pixels < threshold, pixels, ~pixels))
+
+
+def autocontrast(image: Image.Image, _amount: float) -> Image.Image:
+    """Stretch the values of each channel to 0..255; a channel of one value stays as it is."""
+    pixels = np.asarray(image)
+    low = pixels.min(axis=(0, 1)).astype(np.float64)
+    high = pixels.max(axis=(0, 1))
+    scale = np.where(high > low, 255.0 / np.maximum(high - low, 1.0), 1.0)
+    offset = np.where(high > low, -low * scale, 0.0)
+    return Image.fromarray((pixels * scale + offset).clip(0, 255).astype(np.uint8))
+
+
+def equalize(image: Image.Image, _amount: float) -> Image.Image:
+    """Make the histogram of each channel as even as possible."""
+    pixels = np.asarray(image)
+    changed = pixels.copy()
+    for channel in range(len(image.getbands())):
+        part = (..., channel) if pixels.ndim == 3 else (...,)
+        count_V = np.bincount(pixels[part].ravel(), minlength=256)
+        below_V = count_V.cumsum() - count_V
+        # Pixels for each of the 256 new values: those of the largest value are left out, as it becomes 255 anyway.
+        step = int(below_V[count_V > 0][-1]) // 255
+        if step:
+            changed[part] = ((below_V + step // 2) // step).clip(max=255).astype(np.uint8)[pixels[part]]
+    return Image.fromarray(changed)
+
+
+def invert(image: Image.Image, _amount: float) -> Image.Image:
+    """255 minus each value."""
+    return Image.fromarray(~np.asarray(image))
+
+
+def identity(image: Image.Image, _amount: float) -> Image.Image:
+    """The image itself."""
+    return image
+
+
+OPERATIONS: dict[str, Operation] = {
+    "identity": identity,
+    "autocontrast": autocontrast,
+    "equalize": equalize,
+    "invert": invert,
+    "rotate": rotate,
+    "solarize": solarize,
+    "posterize": posterize,
+    "color": color,
+    "contrast": contrast,
+    "brightness": brightness,
+    "sharpness": sharpness,
+    "shear_x": shear_x,
+    "shear_y": shear_y,
+    "translate_x": translate_x,
+    "translate_y": translate_y,
+}
+"""Every operation by name."""

@@ -1,0 +1,123 @@
+"""Images in memory become batches.
+
+`CropFlipSource` treats a whole batch at once, on whatever device the images are. Images stay uint8 and padded in
+memory, each beside its mirror image. A row of a crop is then a run of bytes that starts somewhere, so a batch is one
+selection of rows. Rows lie (width, channel), which is also what channels_last wants.
+
+`AugmentedSource` treats one image after the other on the host, as image files are treated: what a policy does differs
+from image to image.
+"""
+
+# Shapes: N images of the split, r images that are read, H height, W width, K channels
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from elfnet.data.images.example_rng import ExampleRng
+from elfnet.data.images.transforms import Augmentation
+from elfnet.data.loading.feed import InMemory, Request
+from elfnet.data.loading.normalise import Normalisation, erase, holes_tensor, normalise, normalise_bytes
+
+
+class CropFlipSource(InMemory):
+    """Training images that are cropped, mirrored and normalised.
+
+    Args:
+        images_NHWK: uint8, unpadded.
+        pad: zeros added on each side before a random crop of the original size; 0 does not crop.
+        flip: mirror half of the images.
+    """
+
+    draws_crops_by_batch = True
+
+    def __init__(
+        self,
+        images_NHWK: NDArray[np.uint8],
+        normalisation: Normalisation,
+        *,
+        pad: int,
+        flip: bool,
+        device: torch.device,
+    ) -> None:
+        images, self._height, self._width, self._channels = images_NHWK.shape
+        self._pad, self._flip, self._images, self._device = pad, flip, images, device
+        mean_K, std_K = torch.tensor(normalisation.mean_K), torch.tensor(normalisation.std_K)
+        on_device = torch.from_numpy(images_NHWK).to(device)
+        padded = torch.nn.functional.pad(on_device, (0, 0, pad, pad, pad, pad)).contiguous()
+        if flip:
+            padded = torch.cat([padded, padded.flip(2)])
+        self._columns = self._width + 2 * pad
+        self._rows = self._height + 2 * pad
+        # Every run of bytes as long as a row, by where it starts: overlapping views of the padded images, no copy.
+        run = self._width * self._channels
+        self._runs = padded.view(-1).as_strided((padded.numel() - run + 1, run), (1, 1))
+        self._line_H = torch.arange(self._height, device=device) * (self._columns * self._channels)
+        # One factor and one offset for each byte of a row.
+        self._scale = (1 / (255 * std_K)).to(device, torch.float32).repeat(self._width)
+        self._shift = (-mean_K / std_K).to(device, torch.float32).repeat(self._width)
+
+    def gather(self, epoch: int, request: Request) -> Tensor:  # noqa: ARG002 (the numbers are drawn by the feed)
+        """Float32 (r, K, H, W) in channels_last memory."""
+        assert request.crops_3r is not None, "the feed draws them for this source"
+        top_r, left_r, mirrored_r = request.crops_3r.to(self._device, non_blocking=True)
+        image_r = torch.from_numpy(request.rows_r).to(self._device, non_blocking=True)
+        if self._flip:
+            image_r = image_r + self._images * (mirrored_r % 2)
+        top_r, left_r = top_r % (2 * self._pad + 1), left_r % (2 * self._pad + 1)
+        corner_r = ((image_r * self._rows + top_r) * self._columns + left_r) * self._channels
+        start = (corner_r.unsqueeze(1) + self._line_H).flatten()
+        pixels = self._runs.index_select(0, start).float().mul_(self._scale).add_(self._shift)
+        return pixels.view(len(image_r), self._height, self._width, self._channels).permute(0, 3, 1, 2)
+
+
+class AugmentedSource(InMemory):
+    """Training images with any augmentation, which is a function of (seed, epoch, row, repeat).
+
+    Args:
+        images_NHWK: uint8 on the host, where they are changed; batches are made on `device`.
+        seed: of the random numbers of the images.
+    """
+
+    def __init__(
+        self,
+        images_NHWK: NDArray[np.uint8],
+        augmentation: Augmentation,
+        normalisation: Normalisation,
+        *,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        self._images_NHWK, self._augmentation, self._seed = images_NHWK, augmentation, seed
+        self._mean_K, self._std_K = normalisation.tensors(device)
+        self._device = device
+
+    def gather(self, epoch: int, request: Request) -> Tensor:
+        """Float32 (r, K, H, W) in channels_last memory."""
+        _, height, width, channels = self._images_NHWK.shape
+        pixels_rHWK = np.empty((len(request.rows_r), height, width, channels), dtype=np.uint8)
+        numbers = ExampleRng(self._seed, epoch)
+        holes = []
+        examples = zip(request.rows_r.tolist(), request.repeat_r.tolist(), strict=True)
+        for place, (row, repeat) in enumerate(examples):
+            rng = numbers.of(row, repeat)
+            pixels_rHWK[place] = self._augmentation.of_array(self._images_NHWK[row], rng)
+            holes.append(self._augmentation.holes(height, width, rng))
+        pixels = torch.from_numpy(pixels_rHWK).to(self._device)
+        images = normalise_bytes(pixels, mean_K=self._mean_K, std_K=self._std_K)
+        return erase(images, holes_tensor(holes)) if self._augmentation.erases else images
+
+
+class PlainSource(InMemory):
+    """Images for evaluation, normalised only."""
+
+    def __init__(self, images_NHWK: NDArray[np.uint8], normalisation: Normalisation, *, device: torch.device) -> None:
+        self._images_NHWK = images_NHWK
+        self._mean_K, self._std_K = normalisation.tensors(device)
+        self._device = device
+
+    def gather(self, epoch: int, request: Request) -> Tensor:  # noqa: ARG002 (evaluation has no epochs)
+        """Float32 (r, K, H, W) in channels_last memory."""
+        pixels = torch.from_numpy(self._images_NHWK[request.rows_r]).to(self._device)
+        return normalise(pixels, mean_K=self._mean_K, std_K=self._std_K)

@@ -1,0 +1,118 @@
+"""Which examples an epoch shows, in what order, and which part of each batch belongs to this process.
+
+Everything here is a pure function of seed, epoch and step, and the same in every process. `shuffle` shows every example
+once. The other samplers first draw a class for each place of the epoch, and then go through the examples of each class
+in a random order, and again once all were shown: rare examples repeat evenly.
+"""
+
+# Shapes: N examples, and as many places in an epoch; C classes; B batch of all processes
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from elfnet.data.types import Ints
+from elfnet.registry import Registry
+
+Batch = TypeVar("Batch", Tensor, NDArray[np.int64])
+
+# A class of n examples is drawn with a probability that goes as n to this power; None draws no classes.
+SAMPLERS: Registry[float | None] = Registry("data.sampler")
+SAMPLERS.register("shuffle")(None)
+SAMPLERS.register("class-balanced")(0.0)
+SAMPLERS.register("square-root")(0.5)
+SAMPLERS.register("reversed")(-1.0)
+
+
+class Drawn(NamedTuple):
+    """Examples of an epoch in order, and how often each was shown before in it (its augmentation differs)."""
+
+    rows_N: Tensor
+    repeat_N: Tensor
+
+
+class EpochOrder:
+    """Draws epochs.
+
+    Args:
+        sampler: shuffle, class-balanced, square-root or reversed (rare classes most often).
+    """
+
+    def __init__(self, labels_N: Ints, sampler: str = "shuffle") -> None:
+        self._examples = len(labels_N)
+        self._power = SAMPLERS[sampler]
+        by_class_N = np.argsort(labels_N, kind="stable")
+        starts = np.flatnonzero(np.diff(labels_N[by_class_N], prepend=-1))
+        # Classes without an example are not drawn.
+        self._rows_C = [torch.from_numpy(rows) for rows in np.split(by_class_N, starts[1:])]
+
+    def draw(self, generator: torch.Generator) -> Drawn:
+        if self._power is None:
+            rows_N = torch.randperm(self._examples, generator=generator)
+            return Drawn(rows_N, torch.zeros_like(rows_N))
+        share_C = torch.tensor([len(rows) for rows in self._rows_C], dtype=torch.float64).pow(self._power)
+        class_N = torch.multinomial(share_C, self._examples, replacement=True, generator=generator)
+        # Places by class: those of one class lie side by side, in the order in which the epoch comes to them.
+        places_N = class_N.argsort(stable=True)
+        wanted_C = torch.bincount(class_N, minlength=len(self._rows_C)).tolist()
+        rows, repeats = [], []
+        for rows_n, wanted in zip(self._rows_C, wanted_C, strict=True):
+            rounds = -(-wanted // len(rows_n))
+            rows += [rows_n[torch.randperm(len(rows_n), generator=generator)] for _ in range(rounds)]
+            cut = rounds * len(rows_n) - wanted
+            if cut:
+                rows[-1] = rows[-1][: len(rows_n) - cut]
+            repeats.append(torch.arange(wanted) // len(rows_n))
+        drawn = Drawn(torch.empty_like(places_N), torch.empty_like(places_N))
+        drawn.rows_N[places_N], drawn.repeat_N[places_N] = torch.cat(rows), torch.cat(repeats)
+        return drawn
+
+
+def epoch_generator(seed: int, epoch: int) -> torch.Generator:
+    """The random numbers of an epoch; seed and epoch are mixed, so that neighbouring seeds do not share epochs."""
+    mixed = int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0] >> 1)
+    return torch.Generator().manual_seed(mixed)
+
+
+def step_rng(seed: int, epoch: int, step: int, stream: int) -> np.random.Generator:
+    """The random numbers of one step of an epoch.
+
+    Args:
+        stream: tells apart those who draw numbers for the same step.
+    """
+    # A spawn key and not more entropy, which would be padded with zeros: [seed, epoch] and [seed, epoch, 0] are alike.
+    return np.random.default_rng(np.random.SeedSequence([seed, epoch], spawn_key=(stream, step)))
+
+
+@dataclass(frozen=True)
+class Share:
+    """The part of each batch that belongs to process `rank` of `world`.
+
+    All parts of a batch make up the batch, in order; their sizes differ by at most one.
+
+    Example:
+        >>> [Share(rank, 3).bounds(7) for rank in range(3)]
+        [(0, 3), (3, 5), (5, 7)]
+    """
+
+    rank: int = 0
+    world: int = 1
+
+    def bounds(self, batch: int) -> tuple[int, int]:
+        """First position of this process in a batch of this size, and one past its last."""
+        size, larger = divmod(batch, self.world)
+        first = self.rank * size + min(self.rank, larger)
+        return first, first + size + (self.rank < larger)
+
+    def of(self, batch_B: Batch) -> Batch:
+        """This process's part; a batch smaller than the number of processes leaves some with nothing."""
+        first, end = self.bounds(len(batch_B))
+        return batch_B[first:end]
+
+
+WHOLE = Share()
+"""One process, which takes every batch whole."""

@@ -1,0 +1,225 @@
+"""Reading image files ahead in worker processes that stay from epoch to epoch (torch's DataLoader does the work).
+
+Workers are not forked from this process: by the time they start it has threads (torch's own, OpenMP's, compilers'),
+and a fork of a process with threads may find their locks taken for ever. They are forked from a server instead, a
+process that has imported what they need and done nothing else.
+"""
+
+# Shapes: B images of a request, S side, K colours, R rectangles per image
+
+import multiprocessing
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing import forkserver
+from multiprocessing.context import BaseContext
+from pickle import PicklingError
+from types import ModuleType
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from elfnet.data.images.decode import UnreadableImageError
+from elfnet.data.images.erasing import Hole
+from elfnet.data.images.example_rng import ExampleRng
+from elfnet.data.images.files import ImageReader
+from elfnet.data.images.resize import Pixels
+from elfnet.data.images.transforms import Augmentation, Evaluation
+from elfnet.data.loading.normalise import holes_tensor
+from elfnet.data.types import Ints
+from elfnet.errors import WorkError
+
+R = TypeVar("R")
+SECONDS_TO_END = 10.0
+PRELOADED = ["elfnet.data.loading.files", "elfnet.data.loading.pack", "torch.utils.data._utils.worker"]
+"""What the server imports, so that no worker has to."""
+
+WorkerRequest = tuple[int, Ints, Ints]
+"""(epoch, rows, how often each was read in it before): what a worker is asked for."""
+
+
+class ReadBatch(NamedTuple):
+    """What a worker returns; failures travel as values, since torch would wrap an exception in its traceback.
+
+    Attributes:
+        place_B: places in the request of the images that could be read.
+        factors_B3: of brightness, contrast and saturation, which are changed on the device; None leaves them.
+        holes_BR4: rectangles that are erased on the device, after normalising; None: no image has any.
+    """
+
+    pixels_BSSK: Tensor
+    place_B: Tensor
+    factors_B3: Tensor | None
+    holes_BR4: Tensor | None
+    failures: tuple[tuple[str, str], ...]
+
+
+class BatchReader(Dataset[ReadBatch]):
+    """Reads and augments the images of one request: what runs in a worker.
+
+    The random numbers of an image are a function of (seed, epoch, row, repeat): see `images.example_rng`.
+
+    Args:
+        augmentation: None reads for evaluation.
+    """
+
+    def __init__(
+        self,
+        reader: ImageReader,
+        evaluation: Evaluation,
+        augmentation: Augmentation | None = None,
+        *,
+        seed: int = 0,
+    ) -> None:
+        self._reader, self._evaluation, self._augmentation = reader, evaluation, augmentation
+        self._seed = seed
+
+    def __getitem__(self, request: WorkerRequest) -> ReadBatch:
+        epoch, rows_B, repeat_B = request
+        side = self._evaluation.image_size
+        pixels = np.empty((len(rows_B), side, side, 3), dtype=np.uint8)
+        numbers = ExampleRng(self._seed, epoch)
+        jitters = self._augmentation if self._augmentation is not None and self._augmentation.jitter else None
+        erases = self._augmentation if self._augmentation is not None and self._augmentation.erases else None
+        kept: list[int] = []
+        factors: list[tuple[float, float, float]] = []
+        holes: list[list[Hole]] = []
+        failures: list[tuple[str, str]] = []
+        for place, (row, repeat) in enumerate(zip(rows_B.tolist(), repeat_B.tolist(), strict=True)):
+            rng = numbers.of(row, repeat)
+            try:
+                pixels[len(kept)] = self._prepared(row, rng)
+            except UnreadableImageError as error:
+                failures.append((self._reader.name(row), str(error)))
+                continue
+            if jitters is not None:
+                factors.append(jitters.colour_factors(rng))
+            if erases is not None:
+                holes.append(erases.holes(side, side, rng))
+            kept.append(place)
+        return ReadBatch(
+            torch.from_numpy(pixels[: len(kept)]),
+            torch.tensor(kept, dtype=torch.int64),
+            None if jitters is None else torch.tensor(factors).view(-1, 3),
+            None if erases is None else holes_tensor(holes),
+            tuple(failures),
+        )
+
+    def _prepared(self, row: int, rng: np.random.Generator) -> Pixels:
+        read = partial(self._reader.part, row)
+        if self._augmentation is None:
+            return self._evaluation(read)
+        return self._augmentation.of_file(read, self._evaluation, rng)
+
+
+class Requests(Sampler[WorkerRequest]):
+    """The batches of the epoch that was set last; lives in the main process, so that workers can stay."""
+
+    def __init__(self) -> None:
+        self.epoch, self.parts = 0, [np.zeros(0, dtype=np.int64)]
+        self.repeats = self.parts
+
+    def __iter__(self) -> Iterator[WorkerRequest]:
+        for rows_B, repeat_B in zip(self.parts, self.repeats, strict=True):
+            yield self.epoch, rows_B, repeat_B
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+
+def _unchanged(batch: Any) -> Any:
+    return batch
+
+
+class WorkerProcesses(Generic[R]):
+    """Whole batches are asked for, so that a worker needs nothing but a request to make one.
+
+    Args:
+        reader: sent to every worker, so it must be cheap to pickle.
+        workers: processes; 0 reads in this one.
+        keep_workers: between epochs, until `close`.
+    """
+
+    def __init__(self, reader: Dataset[R], *, workers: int, device: torch.device, keep_workers: bool) -> None:
+        self._requests = Requests()
+        self._running: Any = None
+        self._loader: DataLoader[R] = DataLoader(
+            reader,
+            batch_size=None,
+            sampler=self._requests,
+            num_workers=workers,
+            collate_fn=_unchanged,
+            persistent_workers=keep_workers and workers > 0,
+            pin_memory=device.type == "cuda",
+            multiprocessing_context=_server() if workers else None,
+            # A generator of its own: making an iterator draws from it, and must not disturb torch's global one.
+            generator=torch.Generator(),
+        )
+
+    def read(self, epoch: int, parts: list[Ints], repeats: list[Ints] | None = None) -> Iterator[R]:
+        """Batches of these positions, in order; `repeats` tells how often each was read before in the epoch."""
+        self._requests.epoch, self._requests.parts = epoch, parts
+        self._requests.repeats = [np.zeros_like(rows_B) for rows_B in parts] if repeats is None else repeats
+        try:
+            with _without_main(), warnings.catch_warnings():
+                # What cannot be pickled is told below.
+                warnings.filterwarnings("ignore", "Got pickle error")
+                self._running = iter(self._loader)
+        except (PicklingError, AttributeError, TypeError) as error:
+            raise WorkError(
+                f"what reads the images cannot be sent to worker processes ({error}); "
+                "define it in a module that can be imported, or set data.workers=0"
+            ) from error
+        try:
+            yield from self._running
+        except (RuntimeError, OSError, EOFError) as error:
+            # A worker that ends while it hands over a batch is noticed as a connection that breaks.
+            broken = isinstance(error, OSError | EOFError) and self._loader.num_workers > 0
+            if isinstance(error, WorkError) or not (broken or "worker" in str(error)):
+                raise
+            what = (str(error) or type(error).__name__).splitlines()[0]
+            raise WorkError(
+                f"a process that reads images ended unexpectedly ({what}); it may have run out of memory: "
+                "lower data.workers"
+            ) from error
+
+    def close(self) -> None:
+        """End the workers."""
+        # torch ends them when the iterator goes; that may be long after an error, whose traceback holds it.
+        running, self._running, self._loader._iterator = self._running, None, None
+        if running is not None and hasattr(running, "_shutdown_workers"):
+            running._shutdown_workers()
+            # The threads that fed the workers end by themselves, a moment later: wait for them.
+            for queue in getattr(running, "_index_queues", ()):
+                feeder = getattr(queue, "_thread", None)
+                if feeder is not None:
+                    feeder.join(timeout=SECONDS_TO_END)
+
+
+def _server() -> BaseContext:
+    """Where workers come from; its server begins to import now, while this process does something else."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    forkserver.ensure_running()
+    return context
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Start processes that do not run the user's script again, as Python's would.
+
+    They need nothing of it, and one without `if __name__ == "__main__"` would begin anew in every worker.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main

@@ -1,0 +1,47 @@
+"""An exponential moving average of a network's weights: often better than the weights it averages."""
+
+import copy
+
+import torch
+from torch import Tensor
+
+from elfnet.models.staged import StagedNetwork
+
+
+class WeightAverage:
+    """A second network whose weights follow those of the first.
+
+    After each step w_avg <- d w_avg + (1 - d) w, with d = min(decay, (1 + n) / (10 + n)) after n steps, so that a short
+    run is not dominated by its first weights. Running statistics of batch norm are averaged in the same way: they then
+    belong to the weights that are averaged with them. torch.optim.swa_utils.AveragedModel does the same with a count
+    on the device, which the host waits for in each step.
+
+    Args:
+        network: on the device on which it is trained; it is copied.
+        decay: in (0, 1); 0.999 averages over about the last 1,000 steps.
+
+    Attributes:
+        network: the averaged one.
+        steps: that it has seen.
+    """
+
+    def __init__(self, network: StagedNetwork, decay: float) -> None:
+        self.network = copy.deepcopy(network).requires_grad_(False)
+        self.steps = 0
+        self._decay = decay
+
+    @torch.no_grad()
+    def update(self, network: StagedNetwork) -> None:
+        """Take a step's weights into the average."""
+        weight = 1 - min(self._decay, (1 + self.steps) / (10 + self.steps))
+        averaged, trained = self._tensors(self.network), self._tensors(network)
+        # One call for all tensors of a kind: a network has hundreds of small ones.
+        torch._foreach_lerp_(averaged[0], trained[0], weight)
+        torch._foreach_copy_(averaged[1], trained[1])
+        self.steps += 1
+
+    @staticmethod
+    def _tensors(network: StagedNetwork) -> tuple[list[Tensor], list[Tensor]]:
+        """Tensors that are averaged, and those that are copied since they hold integers."""
+        tensors = [*network.parameters(), *network.buffers()]
+        return [t for t in tensors if t.is_floating_point()], [t for t in tensors if not t.is_floating_point()]

@@ -1,0 +1,90 @@
+"""Optimizers, and their state by parameter name so that a checkpoint does not depend on the order of parameters."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from elfnet.errors import RequestError
+
+MOMENTUM = "momentum_buffer"
+
+
+def build_optimizer(
+    network: nn.Module,
+    *,
+    name: str = "sgd",
+    lr: float,
+    momentum: float,
+    weight_decay: float,
+    nesterov: bool = False,
+    beta2: float = 0.999,
+    decay_norms_and_biases: bool = True,
+    backbone_lr_factor: float = 1.0,
+) -> torch.optim.Optimizer:
+    """SGD or AdamW, with one fused kernel per step where torch has one.
+
+    Parameters that take no gradient (`freeze_backbone`) are left out.
+
+    Args:
+        name: `sgd` or `adamw`.
+        momentum: of SGD; for AdamW it is beta1.
+        nesterov: SGD's other form of momentum.
+        beta2: of AdamW.
+        decay_norms_and_biases: whether vectors (weights of normalisation layers, biases) are decayed, too.
+        backbone_lr_factor: `set_learning_rate` gives the stages this times the rate.
+    """
+    fused = all(p.device.type in ("cpu", "cuda") for p in network.parameters())
+    groups = _groups(network, lr, weight_decay, decay_norms_and_biases, backbone_lr_factor)
+    if name == "sgd":
+        return torch.optim.SGD(
+            groups, lr=lr, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov, fused=fused
+        )
+    if name == "adamw":
+        return torch.optim.AdamW(groups, lr=lr, betas=(momentum, beta2), weight_decay=weight_decay, fused=fused)
+    raise RequestError(f"unknown train.optimizer {name!r}; choose from: adamw, sgd")
+
+
+def _groups(
+    network: nn.Module, lr: float, weight_decay: float, decay_norms_and_biases: bool, backbone_lr_factor: float
+) -> list[dict[str, object]]:
+    """Parameters by learning rate and decay; without a distinction all are one group."""
+    stages = set(network.get_submodule("stages").parameters()) if backbone_lr_factor != 1.0 else set()
+    by_setting: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for parameter in network.parameters():
+        if parameter.requires_grad:
+            factor = backbone_lr_factor if parameter in stages else 1.0
+            decay = weight_decay if decay_norms_and_biases or parameter.ndim > 1 else 0.0
+            by_setting.setdefault((factor, decay), []).append(parameter)
+    return [
+        {"params": parameters, "lr": lr * factor, "lr_factor": factor, "weight_decay": decay}
+        for (factor, decay), parameters in by_setting.items()
+    ]
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Give every group of parameters its part of the schedule's rate."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group.get("lr_factor", 1.0)
+
+
+def optimizer_state(optimizer: torch.optim.Optimizer, network: nn.Module) -> dict[str, Tensor]:
+    """State of every parameter that has one yet: SGD's momentum by parameter name, others by `KEY:NAME`."""
+    state = {}
+    for name, parameter in network.named_parameters():
+        for key, value in optimizer.state.get(parameter, {}).items():
+            if value is not None:
+                state[name if key == MOMENTUM else f"{key}:{name}"] = value
+    return state
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, network: nn.Module, saved: Mapping[str, Tensor]) -> None:
+    """Continue from what `optimizer_state` returned."""
+    parameters = dict(network.named_parameters())
+    for full_name, value in saved.items():
+        key, _, name = full_name.rpartition(":")
+        parameter = parameters.get(name)
+        if parameter is not None:
+            # In the parameter's own memory layout: a fused step reads both side by side. The step count has no layout.
+            kept = torch.empty_like(parameter).copy_(value) if value.shape == parameter.shape else value.clone()
+            optimizer.state[parameter][key or MOMENTUM] = kept

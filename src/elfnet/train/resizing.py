@@ -1,0 +1,59 @@
+"""Progressive resizing: small images at the start of a training, full ones at its end.
+
+Early epochs learn coarse features, for which small images do. A convolution's cost goes with the area, so half the side
+is a quarter of the multiply-adds.
+"""
+
+# Shapes: B batch, K channels, H height, W width
+
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.nn import functional
+
+STEPS = 8
+"""Sides are multiples of an eighth of the full one: every side has a compiled graph of its own."""
+
+
+@dataclass(frozen=True)
+class ProgressiveResizing:
+    """The side of training images as a pure function of the epoch.
+
+    Attributes:
+        start: side at the start, as a share of the full one, in (0, 1]; 1: images keep their size.
+        until: share of the epochs after which images have their full side.
+        epochs: length of the run.
+    """
+
+    start: float
+    until: float
+    epochs: int
+
+    def share(self, epoch: int) -> float:
+        """Side in a 0-based epoch as a share of the full one.
+
+        Example:
+            >>> [ProgressiveResizing(0.5, 0.8, 10).share(epoch) for epoch in (0, 2, 4, 6, 8)]
+            [0.5, 0.625, 0.75, 0.875, 1.0]
+        """
+        growing = self.until * self.epochs
+        if self.start == 1.0 or epoch >= growing:
+            return 1.0
+        return round(STEPS * (self.start + (1 - self.start) * epoch / growing)) / STEPS
+
+    @property
+    def sizes(self) -> int:
+        """How many sides there are in the run."""
+        return len({self.share(epoch) for epoch in range(self.epochs)})
+
+    def __call__(self, images: Tensor, epoch: int) -> Tensor:
+        """Images (B, K, H, W) at the side of the epoch, bilinear with anti-aliasing."""
+        share = self.share(epoch)
+        if share == 1.0 or not len(images):
+            return images
+        size = [max(1, round(share * side)) for side in images.shape[-2:]]
+        return functional.interpolate(images, size=size, mode="bilinear", antialias=True)
+
+
+FULL_SIZE = ProgressiveResizing(1.0, 1.0, 1)
+"""Images keep their size."""
