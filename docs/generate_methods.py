@@ -27,11 +27,11 @@ COMBINED = """
 A method is a set of settings, so most of them can be combined by flags: `elfnet train cifar10-lt/elf-balanced-softmax
 --train.mix mixup`. `train.mix` also has `cutmix` (Yun et al. 2019), which pastes a patch of another image of the batch
 into each image, and `cmo` (Park et al. 2022), which takes the patch from an image of a rare class, drawn with a
-probability that goes as 1/n (its authors: `--train.mix_probability 0.5 --train.mix_off_epochs 3`). With mixed images, the
-label with the larger share is the one that eq. 1 asks to be right; exits decide by the logits themselves, not by those
-that a loss has moved. What makes no sense is refused with the reason: class weights over a loss that corrects for counts
-itself, mixed features behind exits that saw them unmixed, distillation from a last exit that examples no longer reach
-(`exits.left=drop`).
+probability that goes as 1/n (its authors: `--train.mix_probability 0.5 --train.mix_off_epochs 3`). With mixed images,
+the label with the larger share is the one that eq. 1 asks to be right; exits decide by the logits themselves, not by
+those that a loss has moved. What makes no sense is refused with the reason: class weights over a loss that corrects for
+counts itself, mixed features behind exits that saw them unmixed, distillation from a last exit that examples no longer
+reach (`exits.left=drop`).
 """
 
 
