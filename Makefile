@@ -45,9 +45,10 @@ RUN ?=
 PLAIN ?=
 NEED_RUN := $(patsubst %,benchmarks/bench_%.py,inference int8 serve report)
 NEED_PLAIN := benchmarks/bench_smaller_networks.py
+NEED_TWO_TRAININGS := benchmarks/bench_less_work.py
 
 bench: $(READY)  ## all benchmarks, one after the other; wants a quiet machine
-	for file in $(filter-out $(NEED_RUN) $(NEED_PLAIN),$(wildcard benchmarks/bench_*.py)); do $(BIN)/python $$file || exit 1; done
+	for file in $(filter-out $(NEED_RUN) $(NEED_PLAIN) $(NEED_TWO_TRAININGS),$(wildcard benchmarks/bench_*.py)); do $(BIN)/python $$file || exit 1; done
 	if [ -z "$(RUN)" ]; then echo "left out without RUN=...: $(NEED_RUN)"; else \
 	  for file in $(NEED_RUN); do $(BIN)/python $$file $(RUN) || exit 1; done; fi
 	if [ -z "$(RUN)" ] || [ -z "$(PLAIN)" ]; then echo "left out without RUN=... PLAIN=...: $(NEED_PLAIN)"; else \

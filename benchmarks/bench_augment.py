@@ -15,13 +15,12 @@ from PIL import Image
 from bench_training_step import BATCH, batch, ours
 from elfnet.data.images.operations import OPERATIONS
 from elfnet.data.images.policies import AutoAugment, Policy, RandAugment, TrivialAugment
+from elfnet.data.images.transforms import Augmentation
 from elfnet.data.loading.feed import BatchSource, SampledFeed, TrainingBatch
 from elfnet.data.loading.memory import AugmentedSource, CropFlipSource
 from elfnet.data.loading.normalise import Normalisation
-from elfnet.data.preparation import Augmentation
 from elfnet.exits.training_rule import TrainingRule
-from elfnet.train.kept_memory import keep_freed_memory
-from elfnet.train.machine import choose_machine
+from elfnet.train.machine import choose_machine, tune_malloc
 from timing import interleaved, ratio, write_results
 
 IMAGES, SIDE, PAD, CUTOUT, ROUNDS, CALLS = 5_000, 32, 4, 16, 30, 200
@@ -78,7 +77,7 @@ def main() -> None:
         work=float("inf"),
         batch_shrinks=False,
     )
-    keep_freed_memory()
+    tune_malloc()
     images_NHWK = made_up_images()
     sources: dict[str, BatchSource] = {
         "crop-flip": CropFlipSource(images_NHWK, STATISTICS, pad=PAD, flip=True, device=CPU)

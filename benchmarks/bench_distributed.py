@@ -16,18 +16,18 @@ from typing import Any
 import torch
 from lightning_fabric import Fabric
 
-from elfnet.criterion.cross_entropy import CrossEntropy
-from elfnet.criterion.exit_loss import ExitLoss
 from elfnet.data.loading.feed import TrainingBatch
 from elfnet.exits.training_rule import TrainingRule
+from elfnet.losses.cross_entropy import CrossEntropy
+from elfnet.losses.elf import ELFLoss
 from elfnet.models.build import build_network
-from elfnet.train.epoch_statistics import head_classes
-from elfnet.train.exiting_forward import ExitingForward
+from elfnet.train.distributed import DistributedContext
+from elfnet.train.forward import ExitingForward
 from elfnet.train.launch import Launch, start
+from elfnet.train.loop import Trainer
 from elfnet.train.optimizer import build_optimizer
-from elfnet.train.processes import Processes
 from elfnet.train.schedule import Schedule
-from elfnet.train.trainer import Trainer
+from elfnet.train.statistics import head_classes
 from timing import interleaved, ratio, write_results
 
 BATCH, CLASSES, STEPS = 128, 10, 4
@@ -45,6 +45,9 @@ class SameBatch:
         self._labels_B = torch.randint(CLASSES, (batch_size,), generator=generator)
 
     def __len__(self) -> int:
+        return STEPS
+
+    def steps(self, epoch: int) -> int:  # noqa: ARG002 (every feed takes it)
         return STEPS
 
     def epoch(self, epoch: int) -> Iterator[TrainingBatch]:  # noqa: ARG002 (every feed takes it)
@@ -68,7 +71,7 @@ def trainer(fabric: Fabric, batch_size: int, *, at_the_end: bool = False) -> Tra
         fabric=fabric,
         forward=ExitingForward(network, TrainingRule(threshold=0.9)),
         optimiser=optimiser,
-        loss=ExitLoss(CrossEntropy(), network.exits),
+        loss=ELFLoss(CrossEntropy(), network.exits),
         class_weights_C=torch.ones(CLASSES),
         reweight="none",
         schedule=Schedule(epochs=1, lr=0.01, warmup=0, lr_steps=(), lr_factor=1, drw_start=0),
@@ -88,7 +91,7 @@ def _add_up(parameters: list[torch.nn.Parameter]) -> None:
 
 def main() -> None:
     together = start(Launch(devices=2), device="cpu", precision="32-true")
-    processes = Processes(together)
+    processes = DistributedContext(together)
     alone = Fabric(accelerator="cpu", devices=1, precision="32-true")
     single = trainer(alone, BATCH)
     shared = trainer(together, BATCH // 2)
@@ -101,14 +104,14 @@ def main() -> None:
 
     seconds = interleaved(
         {
-            "one process": lambda: on_threads(2, lambda: single.run_epoch(0) if processes.first else None),
+            "one process": lambda: on_threads(2, lambda: single.run_epoch(0) if processes.is_rank0 else None),
             "two processes": lambda: on_threads(1, lambda: shared.run_epoch(0)),
             "two processes, exchange at the end": lambda: on_threads(1, lambda: at_the_end.run_epoch(0)),
         },
         rounds=ROUNDS,
         warmup=1,
     )
-    if processes.first:
+    if processes.is_rank0:
         write_results(
             "distributed",
             {

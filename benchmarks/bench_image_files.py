@@ -29,13 +29,13 @@ from PIL import Image, ImageEnhance
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from elfnet.data.from_recipe import load_splits
+from elfnet.data.build import load_splits
+from elfnet.data.images.decode import Limits, read_crop
+from elfnet.data.images.resize import Part
 from elfnet.data.loading.build import IMAGENET, training_batches
 from elfnet.data.loading.feed import TrainingFeed
-from elfnet.data.read_image import Limits, read_crop
-from elfnet.data.resize import Part
 from elfnet.recipe.load import load_recipe
-from elfnet.train.kept_memory import keep_freed_memory
+from elfnet.train.machine import tune_malloc
 from timing import RESULTS, ratio, write_results
 
 SIDE, BATCH, WORKERS, JITTER = 224, 32, 2, 0.4
@@ -236,7 +236,7 @@ def measure(width: int, height: int, count: int, kind: str) -> dict[str, Any]:
 
 def main() -> None:
     torch.set_num_threads(1)
-    keep_freed_memory()  # as a process that trains does; for all three
+    tune_malloc()  # as a process that trains does; for all three
     os.environ["OMP_NUM_THREADS"] = "1"
     asked = sys.argv[1:] or list(SIZES)
     kept = json.loads((RESULTS / "image_files.json").read_text())["sizes"] if sys.argv[1:] else {}

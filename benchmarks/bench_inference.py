@@ -18,15 +18,13 @@ import numpy as np
 from torch import nn
 
 from elfnet.calibrate.family import Family
-from elfnet.checkpoint.run_directory import open_run
-from elfnet.deploy.backend import Backend
-from elfnet.deploy.backends import open_backend
-from elfnet.deploy.engine import Engine
-from elfnet.deploy.inference_benchmark import Images, batches_of, time_point
-from elfnet.deploy.onnx_export import export_stages
-from elfnet.deploy.run_images import split_images
-from elfnet.deploy.run_parts import open_parts
+from elfnet.export.from_run import open_parts, split_images
+from elfnet.export.onnx import export_stages
+from elfnet.inference.backends.build import open_backend
+from elfnet.inference.engine import Backend, Engine
+from elfnet.inference.timing import Images, batches_of, time_point
 from elfnet.models.staged import StagedNetwork
+from elfnet.run.directory import open_run
 from timing import interleaved, write_results
 
 BACKENDS = ("onnxruntime", "openvino", "torch", "torch-compiled")

@@ -18,18 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elfnet.calibrate.family import Family
-from elfnet.checkpoint.run_directory import RunDirectory, open_run
-from elfnet.data.from_recipe import load_splits
+from elfnet.data.build import load_splits
 from elfnet.data.loading.normalise import Normalisation
-from elfnet.deploy.bundle.parity import join_answers
-from elfnet.deploy.engine import Answers, Engine
-from elfnet.deploy.export_variants import make_variant
-from elfnet.deploy.inference_benchmark import Images, batches_of
-from elfnet.deploy.onnx_backend import OnnxBackend
-from elfnet.deploy.onnx_export import export_stages
-from elfnet.deploy.run_images import split_images
-from elfnet.deploy.run_parts import RunParts, open_parts
 from elfnet.errors import RequestError
+from elfnet.export.from_run import RunParts, open_parts, split_images
+from elfnet.export.onnx import export_stages
+from elfnet.export.parity import join_answers
+from elfnet.export.variants import make_variant
+from elfnet.inference.backends.onnxruntime import OnnxBackend
+from elfnet.inference.engine import Answers, Engine
+from elfnet.inference.timing import Images, batches_of
+from elfnet.run.directory import RunDirectory, open_run
 from timing import ratio, write_results
 
 BATCHES = (1, 8, 32, 128)

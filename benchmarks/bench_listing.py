@@ -22,7 +22,7 @@ from timing import write_results
 
 SPLITS = """
 import sys
-from elfnet.data.from_recipe import load_splits
+from elfnet.data.build import load_splits
 from elfnet.recipe.load import load_recipe
 settings = {"data.train": sys.argv[1], "data.unreadable": "skip", "data.profile": sys.argv[2], "data.ratio": 100}
 print(len(load_splits(load_recipe("csv/ce", settings).data).train))

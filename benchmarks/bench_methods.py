@@ -25,8 +25,8 @@ from typing import Any
 
 from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import Recipe
-from elfnet.train.observer import Silent
-from elfnet.train.session import train_recipe
+from elfnet.train.logging import Silent
+from elfnet.train.run import train_recipe
 from timing import RESULTS, write_results
 
 METHODS = (

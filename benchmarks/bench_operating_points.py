@@ -9,11 +9,11 @@ from time import perf_counter
 
 import numpy as np
 
-from elfnet.evaluate.accuracy import measure
-from elfnet.evaluate.derived import derive
+from elfnet.evaluate.confidence import compute_confidences
+from elfnet.evaluate.curve import sweep, sweep_uniform
 from elfnet.evaluate.exit_table import ExitTable
+from elfnet.evaluate.metrics import measure
 from elfnet.evaluate.replay import replay
-from elfnet.evaluate.sweep import sweep, sweep_uniform
 from elfnet.exits.policy import Policy
 from timing import write_results
 
@@ -56,7 +56,7 @@ def main() -> None:
     table = synthetic_table(rng)
     thresholds_PT = rng.uniform(0.1, 1.0, size=(POINTS, EXITS - 1))
     uniform_P = np.linspace(0.1, 1.0, POINTS)
-    derived = derive(table)
+    derived = compute_confidences(table)
     scale = derived.confidence_scale
 
     def one_by_one() -> None:
@@ -64,9 +64,13 @@ def main() -> None:
             measure(table, replay(derived, Policy("point", tuple(thresholds_T.tolist()), scale)))
 
     seconds = {
-        "derive (softmax of the whole table)": median_seconds(lambda: derive(table)),
-        "derive + 1,000 points, thresholds per exit": median_seconds(lambda: sweep(derive(table), thresholds_PT)),
-        "derive + 1,000 points, one threshold": median_seconds(lambda: sweep_uniform(derive(table), uniform_P)),
+        "derive (softmax of the whole table)": median_seconds(lambda: compute_confidences(table)),
+        "derive + 1,000 points, thresholds per exit": median_seconds(
+            lambda: sweep(compute_confidences(table), thresholds_PT)
+        ),
+        "derive + 1,000 points, one threshold": median_seconds(
+            lambda: sweep_uniform(compute_confidences(table), uniform_P)
+        ),
         "1,000 points replayed one by one, all metrics": median_seconds(one_by_one),
     }
     write_results(

@@ -15,8 +15,7 @@ from statistics import median
 from typing import Any
 
 from bench_listing import measured
-from elfnet.report.run_record import read_runs
-from elfnet.report.write import write_report
+from elfnet.report import read_runs, write_report
 from timing import write_results
 
 ROUNDS = 5

@@ -17,16 +17,16 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from elfnet.criterion.cross_entropy import CrossEntropy
-from elfnet.criterion.exit_loss import loss_at_exits
-from elfnet.criterion.reduction import weighted_batch_mean
 from elfnet.exits.training_rule import TrainingRule
+from elfnet.losses.cross_entropy import CrossEntropy
+from elfnet.losses.elf import loss_at_exits
+from elfnet.losses.weighting import weighted_batch_mean
 from elfnet.models.build import build_network
-from elfnet.models.cost import count_cost
-from elfnet.train.epoch_statistics import EpochStatistics
-from elfnet.train.exiting_forward import ExitingForward
+from elfnet.models.flops import count_cost
+from elfnet.train.forward import ExitingForward
 from elfnet.train.machine import Machine, choose_machine
 from elfnet.train.optimizer import build_optimizer
+from elfnet.train.statistics import EpochStatistics
 from timing import interleaved, ratio, write_results
 
 SIDE, IMAGENET, INATURALIST = 224, 1000, 8142

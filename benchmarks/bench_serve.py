@@ -24,15 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from elfnet.checkpoint.run_directory import RunDirectory, open_run
-from elfnet.deploy.engine import Answers
-from elfnet.deploy.export_run import export_run
-from elfnet.deploy.load import load
-from elfnet.deploy.model import Model
-from elfnet.deploy.run_images import split_images
-from elfnet.serve.run import listen, server_for
-from elfnet.serve.service import Service
-from elfnet.serve.settings import ServeSettings
+from elfnet.export.from_run import split_images
+from elfnet.export.run import export_run
+from elfnet.inference.engine import Answers
+from elfnet.inference.model import Model, load
+from elfnet.run.directory import RunDirectory, open_run
+from elfnet.serve import ServeSettings, Service, bind_socket, build_server
 from timing import write_results
 
 CLIENTS = (1, 16, 64)
@@ -64,10 +61,10 @@ class Running:
     """A service in threads of this process."""
 
     def __init__(self, model: Model, settings: ServeSettings) -> None:
-        self._socket = listen("127.0.0.1", 0)
+        self._socket = bind_socket("127.0.0.1", 0)
         self.port: int = self._socket.getsockname()[1]
         self.service = Service(model, name="bench", settings=settings)
-        self._server = server_for(self.service)
+        self._server = build_server(self.service)
         self._socket.listen()
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]})
 
@@ -177,7 +174,7 @@ def overload(model: Model, requests: Requests, *, shed: bool) -> dict[str, Any]:
         with Memory() as memory:
             answered, _ = crowd(running.port, OVERLOAD_CLIENTS, OVERLOAD_SECONDS, requests)
         result = summary(answered, OVERLOAD_SECONDS)
-        recent = running.service.metrics.recent.figures()
+        recent = running.service.metrics.recent.stats()
         # Not the last second, in which the answers of the clients come to this process.
         early, late = memory.megabytes[5:15], memory.megabytes[-15:-5]
         return {

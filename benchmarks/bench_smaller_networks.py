@@ -15,14 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from elfnet.checkpoint.run_directory import RunDirectory, open_run
-from elfnet.deploy.backend import Backend
-from elfnet.deploy.backends import open_backend
-from elfnet.deploy.engine import Engine
-from elfnet.deploy.inference_benchmark import Images, batches_of
-from elfnet.deploy.onnx_export import export_stages
-from elfnet.deploy.run_images import split_images
-from elfnet.deploy.run_parts import RunParts, open_parts
+from elfnet.export.from_run import RunParts, open_parts, split_images
+from elfnet.export.onnx import export_stages
+from elfnet.inference.backends.build import open_backend
+from elfnet.inference.engine import Backend, Engine
+from elfnet.inference.timing import Images, batches_of
+from elfnet.run.directory import RunDirectory, open_run
 from timing import interleaved, write_results
 
 BATCHES = {1: 100, 32: 8, 128: 4}

@@ -6,10 +6,9 @@ python benchmarks/bench_subset.py
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.criterion.class_weights import class_weights
-from elfnet.criterion.ldam import ldam_margins
-from elfnet.data.groups import FrequencyGroups
-from elfnet.data.subset import long_tailed_subset
+from elfnet.data.long_tail import FrequencyGroups, long_tailed_subset
+from elfnet.losses.ldam import ldam_margins
+from elfnet.losses.weighting import class_weights
 from timing import interleaved, write_results
 
 Ints = NDArray[np.int64]

@@ -3,11 +3,12 @@
     python benchmarks/bench_training_step.py
 
 - `straightforward`: eager float32, default memory layout, the loop that anyone writes first. In a process of its own,
-  because elfnet sets how the whole process keeps freed memory (`elfnet.train.kept_memory`).
+  because elfnet sets how the whole process keeps freed memory (`elfnet.train.machine`).
 - `plain`: the same network as elfnet trains it, with everything on `auto`, as for a long run on this machine.
 - `mask`: ELF on top of it, examples that left are masked.
 - `drop`: ELF, examples that left are dropped, for several shares leaving at each exit. Who leaves is dictated, so that
   shares are exact; the rule is evaluated all the same.
+- `averaging`: taking the weights of a ResNet-32 with exits into their moving average (`train.ema_decay`), by itself.
 """
 
 import subprocess
@@ -18,17 +19,17 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from elfnet.criterion.cross_entropy import CrossEntropy
-from elfnet.criterion.exit_loss import loss_at_exits
-from elfnet.criterion.reduction import weighted_batch_mean
 from elfnet.exits.training_rule import TrainingRule
+from elfnet.losses.cross_entropy import CrossEntropy
+from elfnet.losses.elf import loss_at_exits
+from elfnet.losses.weighting import weighted_batch_mean
 from elfnet.models.build import build_network
-from elfnet.models.cost import count_cost
-from elfnet.train.epoch_statistics import EpochStatistics
-from elfnet.train.exiting_forward import ExitingForward
-from elfnet.train.kept_memory import keep_freed_memory
-from elfnet.train.machine import Machine, choose_machine
+from elfnet.models.flops import count_cost
+from elfnet.train.ema import WeightAverage
+from elfnet.train.forward import ExitingForward
+from elfnet.train.machine import Machine, choose_machine, tune_malloc
 from elfnet.train.optimizer import build_optimizer
+from elfnet.train.statistics import EpochStatistics
 from timing import interleaved, ratio, write_results
 
 BATCH, CLASSES, ROUNDS = 128, 10, 12
@@ -108,7 +109,7 @@ def ours(
     network = build_network("resnet32", classes=CLASSES, exits=exits)
     if machine.channels_last:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    forward = ExitingForward(network, rule, left="drop" if left == "drop" else "mask")
+    forward = ExitingForward(network, rule, after_exit="drop" if left == "drop" else "mask")
     optimiser = build_optimizer(network, lr=0.1, momentum=0.9, weight_decay=2e-4)
     if machine.compile:
         forward.compile_for(BATCH)
@@ -133,6 +134,13 @@ def ours(
     return step
 
 
+def averaging() -> Callable[[], object]:
+    """What a moving average of the weights adds to a step."""
+    network = build_network("resnet32", classes=CLASSES)
+    average = WeightAverage(network, 0.999)
+    return lambda: average.update(network)
+
+
 def flops_share(shares: tuple[float, ...]) -> float:
     """Training multiply-adds of `drop` relative to the plain network, from the shares alone."""
     cost = count_cost(build_network("resnet32", classes=CLASSES), (3, 32, 32))
@@ -152,7 +160,7 @@ def main() -> None:
         )
         for shrinks in (False, True)
     )
-    keep_freed_memory()
+    tune_malloc()
     images, target = batch()
     images = images.to(memory_format=torch.channels_last)
     rule = TrainingRule(threshold=1.0)  # nobody leaves: what mask costs does not depend on it
@@ -161,6 +169,7 @@ def main() -> None:
         "plain": ours(images, target, machine, None, exits=False, left="mask"),
         "mask": ours(images, target, machine, rule, exits=True, left="mask"),
     }
+    steps["averaging"] = averaging()
     dictated = DictatedRule()
     drop = ours(images, target, shrinking, dictated, exits=True, left="drop")
 
@@ -183,6 +192,7 @@ def main() -> None:
             },
             "plain against straightforward (aim: at least 2.2)": ratio(seconds, "straightforward", "plain"),
             "mask against plain (aim: at most 1.35)": ratio(seconds, "mask", "plain"),
+            "averaging the weights, share of a mask step (aim: at most 0.03)": ratio(seconds, "averaging", "mask"),
             "drop against mask, nobody leaves (aim: at most 1.05)": ratio(seconds, "drop, nobody leaves", "mask"),
             "drop by share leaving at exits 1..4": {
                 name: {

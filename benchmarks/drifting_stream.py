@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.calibrate.confidence_scale import fit_scales
+from elfnet.calibrate.confidence import fit_scales
 from elfnet.calibrate.family import Family
 from elfnet.calibrate.line_search import measured_point
 from elfnet.calibrate.per_exit import family_for_budgets
-from elfnet.evaluate.derived import derive
+from elfnet.evaluate.confidence import compute_confidences
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.replay import replay
 
@@ -62,10 +62,10 @@ def synthetic_table(split: str, rng: np.random.Generator) -> ExitTable:
 def make_stream(calibration: ExitTable, test: ExitTable, rng: np.random.Generator) -> Stream:
     """The drifting stream."""
     scales = fit_scales(calibration)
-    derived = derive(calibration, scales)
+    derived = compute_confidences(calibration, scales)
     points = [measured_point(derived, policy, rule="budget") for policy in family_for_budgets(derived, BUDGETS)]
     family = Family.of(calibration, points, confidence_scale=scales)
-    seen = derive(test, scales)
+    seen = compute_confidences(test, scales)
     replays = {point.name: replay(seen, point.policy) for point in family.points}
     first_N = seen.confidence_NE[:, 0]
     difficulty_N = np.argsort(np.argsort(-first_N)) / len(first_N)

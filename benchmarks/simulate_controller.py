@@ -20,12 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drifting_stream import BATCH, LENGTH, Stream, make_stream, run, synthetic_table
-from elfnet.deploy.controller.battery import BatteryBudget, BatteryController
-from elfnet.deploy.controller.cost import CostController
-from elfnet.deploy.controller.ladder import Ladder
-from elfnet.deploy.controller.latency import LatencyController
-from elfnet.deploy.controller.settings import ControlSettings
 from elfnet.evaluate.exit_table import ExitTable
+from elfnet.inference.controller.controllers import BatteryBudget, BatteryController, CostController, LatencyController
+from elfnet.inference.controller.stepper import Ladder
+from elfnet.inference.controller.target import ControlSettings
 from timing import write_results
 
 BLOCK, SEED = 2_000, 0

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from elfnet.train.provenance import describe_environment
+from elfnet.train.machine import describe_environment
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -6,7 +6,7 @@ Run: python docs/generate_methods.py
 from pathlib import Path
 
 from elfnet.recipe.load import load_recipe, shipped_methods
-from elfnet.report.method_name import method_name
+from elfnet.report import method_name
 
 PAGE = Path(__file__).parent / "methods.md"
 
@@ -31,7 +31,26 @@ probability that goes as 1/n (its authors: `--train.mix_probability 0.5 --train.
 the label with the larger share is the one that eq. 1 asks to be right; exits decide by the logits themselves, not by
 those that a loss has moved. What makes no sense is refused with the reason: class weights over a loss that corrects for
 counts itself, mixed features behind exits that saw them unmixed, distillation from a last exit that examples no longer
-reach (`exits.left=drop`).
+reach (`exits.after_exit=drop`).
+
+## A balanced second stage
+
+Features learnt from a long tail are good; it is the classifiers that favour frequent classes. A second stage freezes
+everything but the classifiers, starts those of all exits anew, and trains them with balanced softmax: ordinary
+shuffling, the recipe's augmentation, nothing mixed, batch norm in evaluation mode, every example at every exit. Only
+the classifiers have a backward pass, so that an epoch takes about a third of the time. Where a run averages its
+weights, the averaged ones are frozen.
+
+- In the same run: `elfnet train cifar100-lt/joint-ce-drw --refit.method balanced --refit.epochs 10`. The epochs go on
+  counting, `log.jsonl` has the `stage` of each, and `--resume` goes on in either stage. `best` is the best epoch of the
+  second stage as soon as there is one.
+- From a finished run: `elfnet train cifar100-lt/balanced --from runs/joint --model.exits true`. Its length is
+  `refit.epochs`, 10 by default.
+
+`refit.head` chooses linear or cosine classifiers whatever the first stage had; `refit.lr` and `refit.weight_decay` are
+those of the second stage. With cosine classifiers set `exits.infer_confidence_scale` to `criterion.cosine_scale`, so
+that thresholds mean probabilities. The free alternative needs no training:
+[adjusted logits](operating-points.md#adjusted-logits).
 """
 
 

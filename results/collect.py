@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from elfnet import atomic
-from elfnet.checkpoint.run_directory import RunDirectory, open_run
 from elfnet.evaluate.bootstrap import paired_bootstrap
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.replay import Replay, replay
 from elfnet.exits.policy import full_depth
+from elfnet.run.directory import RunDirectory, open_run
 
 GROUPS = ("many", "medium", "few")
 HERE = Path(__file__).parent

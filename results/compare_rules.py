@@ -16,17 +16,16 @@ from typing import Any
 import numpy as np
 
 from elfnet import atomic
-from elfnet.calibrate.confidence_choice import choose_confidence
+from elfnet.calibrate.confidence import choose_confidence
 from elfnet.calibrate.geometric import geometric_policy
 from elfnet.calibrate.per_exit import thresholds_for_budget
-from elfnet.checkpoint.run_directory import open_run
 from elfnet.evaluate.bootstrap import paired_bootstrap
-from elfnet.evaluate.curve import spread_thresholds
-from elfnet.evaluate.derived import derive
+from elfnet.evaluate.confidence import compute_confidences
+from elfnet.evaluate.curve import spread_thresholds, sweep_uniform
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.replay import replay
-from elfnet.evaluate.sweep import sweep_uniform
 from elfnet.exits.policy import Policy, uniform_policy
+from elfnet.run.directory import open_run
 
 BUDGETS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 HERE = Path(__file__).parent
@@ -36,7 +35,7 @@ Rule = Callable[[ExitTable, float], Policy]
 def one_threshold(table: ExitTable, budget: float) -> Policy:
     """The paper's rule: the most accurate s within the budget, every head run."""
     all_heads = replace(table, head_cost_E=None)
-    derived = derive(all_heads)
+    derived = compute_confidences(all_heads)
     thresholds_P = spread_thresholds(derived.confidence_NE[:, :-1], 4000)
     figures = sweep_uniform(derived, thresholds_P)
     within = np.flatnonzero(figures.mean_cost_P <= budget)
@@ -47,7 +46,9 @@ def one_threshold(table: ExitTable, budget: float) -> Policy:
 def per_exit(scales: str, combine: str, *, skip_heads: bool) -> Rule:
     def fit(table: ExitTable, budget: float) -> Policy:
         table = table if skip_heads else replace(table, head_cost_E=None)
-        return thresholds_for_budget(choose_confidence(table, scales=scales, combine=combine).derive(table), budget)
+        return thresholds_for_budget(
+            choose_confidence(table, scales=scales, combine=combine).compute_confidences(table), budget
+        )
 
     return fit
 
@@ -58,7 +59,7 @@ which nobody may leave, except where it says so. Written by `python results/comp
 PAPER = "paper: one s"
 RULES: dict[str, Rule] = {
     PAPER: one_threshold,
-    "geometric": lambda table, budget: geometric_policy(derive(table), budget),
+    "geometric": lambda table, budget: geometric_policy(compute_confidences(table), budget),
     "per exit, own scale, all heads run": per_exit("own", "off", skip_heads=False),
     "per exit, own scale": per_exit("own", "off", skip_heads=True),
     "per exit, fitted scales": per_exit("fitted", "off", skip_heads=True),

@@ -15,10 +15,10 @@ import numpy as np
 
 from elfnet import atomic
 from elfnet.calibrate.family import Family
-from elfnet.checkpoint.run_directory import open_run
-from elfnet.evaluate.derived import derive
+from elfnet.evaluate.confidence import compute_confidences
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.replay import replay
+from elfnet.run.directory import open_run
 
 HERE = Path(__file__).parent
 POINT = "budget=0.7"
@@ -28,7 +28,7 @@ def by_exit(plain: ExitTable, table: ExitTable, family: Family) -> list[dict[str
     """For the images that leave at each exit: how many, the plain network's answers, and the run's own."""
     assert np.array_equal(plain.labels_N, table.labels_N), "the runs were not measured on the same test images"
     answers = replay(table, family.point(POINT).policy)
-    judge = derive(plain)
+    judge = compute_confidences(plain)
     right_N = judge.prediction_NE[:, -1] == plain.labels_N
     rows = []
     for number in range(table.exits):

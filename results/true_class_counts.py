@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from elfnet import atomic
-from elfnet.criterion.class_weights import class_weights
-from elfnet.criterion.ldam import ldam_margins
-from elfnet.data.groups import FrequencyGroups
-from elfnet.data.list_file import read_list
+from elfnet.data.long_tail import FrequencyGroups
+from elfnet.data.sources.lists import read_list
+from elfnet.losses.ldam import ldam_margins
+from elfnet.losses.weighting import class_weights
 
 OUT = Path(__file__).parent / "true-class-counts"
 

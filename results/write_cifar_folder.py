@@ -14,8 +14,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from elfnet.data.from_recipe import load_splits
-from elfnet.data.source import LabelledImages
+from elfnet.data.build import load_splits
+from elfnet.data.types import LabelledImages
 from elfnet.recipe.load import load_recipe
 
 

@@ -26,8 +26,8 @@ for (let k = 0; here.length > 0; k++) {
   features = session.outputNames.filter((name) => name !== "logits").map((name) => outputs[name]);
   if (!runsHead) { notRun += family.head_cost[k]; continue; }
   const stay = here.flatMap((one, row) => {
-    one.evidence = one.evidence.map((sum, c) => (policy.combine ? sum : 0)
-      + policy.confidence_scale[k] * outputs.logits.data[row * one.evidence.length + c]);
+    one.evidence = one.evidence.map((sum, c) => (policy.combine ? sum : 0) + policy.confidence_scale[k]
+      * (outputs.logits.data[row * one.evidence.length + c] - (policy.adjust_tau?.[k] ?? 0) * (family.log_prior?.[c] ?? 0)));
     const best = one.evidence.reduce((best, value, c, all) => (value > all[best] ? c : best), 0);
     const share = policy.combine ? 1 / (k + 1) : 1; // a policy that combines decides by the mean over the exits
     const confidence = confidenceOf(one.evidence.map((v) => share * (v - one.evidence[best])), policy.measure);

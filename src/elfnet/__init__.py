@@ -9,74 +9,70 @@ from typing import TYPE_CHECKING, Any
 from elfnet.version import __version__
 
 if TYPE_CHECKING:
-    from elfnet.calibrate.confidence_scale import fit_scales
+    from elfnet.calibrate.confidence import fit_scales
     from elfnet.calibrate.family import Family
-    from elfnet.calibrate.family_request import FamilyRequest
-    from elfnet.calibrate.fit_family import fit_family
+    from elfnet.calibrate.fit import FamilyRequest, fit_family
     from elfnet.calibrate.geometric import geometric_policy
     from elfnet.calibrate.per_exit import thresholds_for_budget, thresholds_for_floor
     from elfnet.calibrate.risk.control import control_risk, control_risks
-    from elfnet.calibrate.run_family import calibrate_run, measure_run
-    from elfnet.checkpoint.run_directory import RunDirectory, open_run
-    from elfnet.deploy.controller.battery import BatteryController
-    from elfnet.deploy.controller.controlled_engine import ControlledEngine
-    from elfnet.deploy.controller.cost import CostController
-    from elfnet.deploy.controller.latency import LatencyController
-    from elfnet.deploy.export_run import export_run
-    from elfnet.deploy.load import load
-    from elfnet.deploy.model import Model, Prediction
-    from elfnet.evaluate.accuracy import measure
-    from elfnet.evaluate.derived import derive
+    from elfnet.calibrate.run import calibrate_run, measure_run
+    from elfnet.evaluate.confidence import compute_confidences
     from elfnet.evaluate.exit_table import ExitTable
+    from elfnet.evaluate.metrics import measure
     from elfnet.evaluate.replay import replay
-    from elfnet.evaluate.run_table import evaluate_run
+    from elfnet.evaluate.run import evaluate_run
+    from elfnet.export.run import export_run
+    from elfnet.inference.controller.controllers import BatteryController, CostController, LatencyController
+    from elfnet.inference.controller.engine import ControlledEngine
+    from elfnet.inference.model import Model, Prediction, load
     from elfnet.models.attach.attach_exits import attach_exits
-    from elfnet.models.attach.by_hand import from_blocks
     from elfnet.models.attach.cuts import legal_cuts
+    from elfnet.models.attach.from_blocks import from_blocks
     from elfnet.models.build import build_network
     from elfnet.models.staged import StagedNetwork
     from elfnet.recipe.load import load_recipe, recipe_names
     from elfnet.recipe.schema import Recipe
-    from elfnet.report.write import write_report
-    from elfnet.train.session import train_recipe
+    from elfnet.report import write_report
+    from elfnet.run.directory import RunDirectory, open_run
+    from elfnet.train.run import train_recipe
 
 _HOME = {
-    "BatteryController": "elfnet.deploy.controller.battery",
-    "ControlledEngine": "elfnet.deploy.controller.controlled_engine",
-    "CostController": "elfnet.deploy.controller.cost",
+    "BatteryController": "elfnet.inference.controller.controllers",
+    "ControlledEngine": "elfnet.inference.controller.engine",
+    "CostController": "elfnet.inference.controller.controllers",
     "ExitTable": "elfnet.evaluate.exit_table",
     "Family": "elfnet.calibrate.family",
-    "FamilyRequest": "elfnet.calibrate.family_request",
-    "LatencyController": "elfnet.deploy.controller.latency",
-    "Model": "elfnet.deploy.model",
-    "Prediction": "elfnet.deploy.model",
+    "FamilyRequest": "elfnet.calibrate.fit",
+    "LatencyController": "elfnet.inference.controller.controllers",
+    "Model": "elfnet.inference.model",
+    "Prediction": "elfnet.inference.model",
     "Recipe": "elfnet.recipe.schema",
-    "RunDirectory": "elfnet.checkpoint.run_directory",
+    "RunDirectory": "elfnet.run.directory",
     "StagedNetwork": "elfnet.models.staged",
     "attach_exits": "elfnet.models.attach.attach_exits",
     "build_network": "elfnet.models.build",
-    "calibrate_run": "elfnet.calibrate.run_family",
+    "calibrate_run": "elfnet.calibrate.run",
     "control_risk": "elfnet.calibrate.risk.control",
     "control_risks": "elfnet.calibrate.risk.control",
-    "derive": "elfnet.evaluate.derived",
-    "evaluate_run": "elfnet.evaluate.run_table",
-    "export_run": "elfnet.deploy.export_run",
-    "fit_family": "elfnet.calibrate.fit_family",
-    "fit_scales": "elfnet.calibrate.confidence_scale",
-    "from_blocks": "elfnet.models.attach.by_hand",
+    "compute_confidences": "elfnet.evaluate.confidence",
+    "evaluate_run": "elfnet.evaluate.run",
+    "export_run": "elfnet.export.run",
+    "fit_family": "elfnet.calibrate.fit",
+    "fit_scales": "elfnet.calibrate.confidence",
+    "from_blocks": "elfnet.models.attach.from_blocks",
     "geometric_policy": "elfnet.calibrate.geometric",
     "legal_cuts": "elfnet.models.attach.cuts",
-    "load": "elfnet.deploy.load",
+    "load": "elfnet.inference.model",
     "load_recipe": "elfnet.recipe.load",
-    "measure": "elfnet.evaluate.accuracy",
-    "measure_run": "elfnet.calibrate.run_family",
-    "open_run": "elfnet.checkpoint.run_directory",
+    "measure": "elfnet.evaluate.metrics",
+    "measure_run": "elfnet.calibrate.run",
+    "open_run": "elfnet.run.directory",
     "recipe_names": "elfnet.recipe.load",
     "replay": "elfnet.evaluate.replay",
     "thresholds_for_budget": "elfnet.calibrate.per_exit",
     "thresholds_for_floor": "elfnet.calibrate.per_exit",
-    "train_recipe": "elfnet.train.session",
-    "write_report": "elfnet.report.write",
+    "train_recipe": "elfnet.train.run",
+    "write_report": "elfnet.report",
 }
 
 __all__ = [
@@ -96,9 +92,9 @@ __all__ = [
     "attach_exits",
     "build_network",
     "calibrate_run",
+    "compute_confidences",
     "control_risk",
     "control_risks",
-    "derive",
     "evaluate_run",
     "export_run",
     "fit_family",

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elfnet.calibrate.confidence_choice import choose_confidence
-from elfnet.calibrate.confidence_scale import fit_scales
+from elfnet.calibrate.confidence import choose_confidence, fit_scales
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
 
@@ -37,6 +36,14 @@ def test_exits_that_know_different_things_are_combined(make_table: TableFactory)
     assert choose_confidence(independent_exits(make_table)).combine
 
 
+def test_experts_are_not_combined_again(make_table: TableFactory) -> None:
+    """Their exits answer with means already."""
+    table = replace(independent_exits(make_table), experts=2)
+    assert not choose_confidence(table).combine
+    with pytest.raises(RequestError, match=r"combine=on .* model\.experts=2 .*; use combine=off or auto"):
+        choose_confidence(table, combine="on")
+
+
 def test_exits_that_know_nothing_are_not_listened_to(make_table: TableFactory) -> None:
     choice = choose_confidence(one_good_exit(make_table), scales="own")
     assert not choice.combine
@@ -63,7 +70,7 @@ def test_what_is_asked_for_is_done(make_table: TableFactory) -> None:
     on = choose_confidence(table, scales="own", combine="on")
     assert on.combine
     assert on.scale == (2.0,) * 4
-    derived = on.derive(table)
+    derived = on.compute_confidences(table)
     assert derived.combine
     assert derived.confidence_scale == on.scale
 

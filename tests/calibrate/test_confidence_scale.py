@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from elfnet.calibrate import confidence_scale
-from elfnet.calibrate.confidence_scale import LARGEST_SCALE, SMALLEST_SCALE, fit_scales
+from elfnet.calibrate import confidence as confidence_scale
+from elfnet.calibrate.confidence import LARGEST_SCALE, SMALLEST_SCALE, fit_scales
 from elfnet.errors import RequestError, WorkError
-from elfnet.evaluate.derived import derive
+from elfnet.evaluate.confidence import compute_confidences
 from elfnet.evaluate.exit_table import ExitTable
 
 TableFactory = Callable[..., ExitTable]
@@ -59,7 +59,7 @@ def test_cosines_get_their_scale_back_from_any_start(make_table: TableFactory, s
 
 def test_answers_stay_as_they_are(make_table: TableFactory) -> None:
     table = make_table()
-    fitted, before = derive(table, fit_scales(table)), derive(table)
+    fitted, before = compute_confidences(table, fit_scales(table)), compute_confidences(table)
     np.testing.assert_array_equal(fitted.prediction_NE, before.prediction_NE)
     assert not np.allclose(fitted.confidence_NE, before.confidence_NE)
 

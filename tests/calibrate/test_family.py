@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from elfnet.calibrate.family import Family
+from elfnet.calibrate.family import Expected, Family, OperatingPoint
 from elfnet.calibrate.line_search import line_search
-from elfnet.calibrate.operating_point import Expected, OperatingPoint
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.exit_table import ExitTable
+from elfnet.exits.logit_adjustment import LogitAdjustment
 from elfnet.exits.policy import uniform_policy
 
 TableFactory = Callable[..., ExitTable]
@@ -60,6 +60,54 @@ def test_round_trip(make_table: TableFactory, tmp_path: Path) -> None:
     family.save(path)
     assert Family.open(path) == family
     assert Family.open(path, checkpoint_sha256="a" * 64) == family
+
+
+def test_an_adjustment_is_written_with_one_prior(make_table: TableFactory, tmp_path: Path) -> None:
+    adjustment = LogitAdjustment((0.1, 0.2, 0.3, 0.4), (-0.5, -1.0, -2.0, -3.0, -4.0, -5.0))
+    family = line_search(replace(make_table(), adjustment=adjustment), [0.5, "1.5/C"])
+    assert {point.policy.adjustment for point in family.points} == {family.adjustment} == {adjustment}
+    family.save(tmp_path / "policy.json")
+    content = json.loads((tmp_path / "policy.json").read_text())
+    assert (tmp_path / "policy.json").read_text().count("log_prior") == 1
+    assert content["adjust_tau"] == content["points"][0]["policy"]["adjust_tau"] == [0.1, 0.2, 0.3, 0.4]
+    assert Family.open(tmp_path / "policy.json") == family
+
+
+def test_a_family_without_adjustment_is_written_as_before(saved: Path) -> None:
+    assert not {"adjust_tau", "log_prior"} & set(json.loads(saved.read_text()))
+    assert (Family.open(saved).adjustment, Family.open(saved).log_prior) == (None, ())
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"log_prior": []}, "there is no log_prior"),
+        ({"log_prior": "none"}, "could not convert"),
+        ({"log_prior": None}, "not iterable"),
+        ({"adjust_tau": [0.1]}, "of 4 exits adjusts the logits of 1"),
+        ({"adjust_tau": [-1.0, 0, 0, 0]}, "must be numbers of 0 or more"),
+    ],
+)
+def test_a_damaged_adjustment(make_table: TableFactory, changes: dict[str, Any], complaint: str) -> None:
+    adjusted = replace(make_table(), adjustment=LogitAdjustment((0.1,) * 4, (-1.0,) * 6))
+    content = {**line_search(adjusted, [0.5]).to_dict(), **changes}
+    with pytest.raises(WorkError, match=f"is damaged: .*{complaint}.*calibrate the run again"):
+        Family.from_dict(content)
+    del content["log_prior"]
+    with pytest.raises(WorkError, match=r"missing or unknown fields .*log_prior"):
+        Family.from_dict(content)
+
+
+def test_points_with_different_priors_are_refused() -> None:
+    first, second = (
+        replace(point(name, 0.5, 0.5), policy=replace(uniform_policy(name, 0.5, 2, 1.0), adjustment=adjustment))
+        for name, adjustment in (
+            ("a", LogitAdjustment((1.0, 1.0), (-1.0, -2.0))),
+            ("b", LogitAdjustment((1.0, 1.0), (-1.0, -3.0))),
+        )
+    )
+    with pytest.raises(RequestError, match="different priors"):
+        family_of(first, second)
 
 
 def test_budget_takes_the_most_accurate_point_within_it() -> None:

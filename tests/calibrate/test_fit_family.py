@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from elfnet.calibrate.family import Family
-from elfnet.calibrate.family_request import FamilyRequest, RiskPoints
-from elfnet.calibrate.fit_family import fit_family, spaced_budgets
+from elfnet.calibrate.fit import Adjust, FamilyRequest, RiskPoints, fit_family, spaced_budgets
 from elfnet.calibrate.measured_cost import MeasuredCost
-from elfnet.calibrate.run_family import results_on
+from elfnet.calibrate.run import results_on
 from elfnet.errors import RequestError
-from elfnet.evaluate.accuracy import measure
 from elfnet.evaluate.exit_table import ExitTable
+from elfnet.evaluate.metrics import measure
 from elfnet.evaluate.replay import replay
 
 TableFactory = Callable[..., ExitTable]
@@ -99,6 +98,62 @@ def test_too_few_examples_for_a_promise(make_table: TableFactory) -> None:
         fit_family(table, request(risk=RiskPoints(epsilons=(0.001, 0.1), required=True)))
 
 
+def biased_table(make_table: TableFactory, examples: int = 1200) -> ExitTable:
+    """A model whose logits hold the log prior of its training classes."""
+    table = make_table(examples=examples, head_cost_E=HEADS)
+    log_prior_C = np.log(table.class_counts_C / table.class_counts_C.sum())
+    return replace(table, logits_NEC=(table.logits_NEC + log_prior_C).astype(np.float32))
+
+
+ADJUST = Adjust(adjust="auto", taus=(0.5, 1.0, 1.5))
+
+
+def test_adjusted_logits_serve_every_rule(make_table: TableFactory) -> None:
+    table = biased_table(make_table)
+    risk = RiskPoints(epsilons=(0.1,))
+    plain, adjusted = (fit_family(table, request(risk=risk, adjust=adjust)) for adjust in (Adjust(), ADJUST))
+    assert plain.adjustment is None
+    assert adjusted.adjustment is not None
+    assert adjusted.notes[0].startswith("logits: adjusted, tau by exit 1, 1, 1, 1 (cross-validated balanced accuracy")
+    for point in adjusted.points:
+        assert point.policy.adjustment is not None
+        # Points with a promise have theirs from the fitting part alone.
+        assert point.policy.adjustment == adjusted.adjustment or point.rule == "risk control"
+        assert point.policy.adjustment.log_prior == adjusted.log_prior
+        metrics = measure(table, replay(table, point.policy))
+        assert metrics.balanced_accuracy == pytest.approx(point.expected.balanced_accuracy, abs=1e-12)
+        assert metrics.mean_cost == point.expected.mean_cost
+        if point.name in plain.names():
+            assert point.expected.balanced_accuracy > plain.point(point.name).expected.balanced_accuracy
+    assert Family.from_dict(adjusted.to_dict()) == adjusted
+    results = results_on(table, adjusted)
+    right = [1.0 - (replay(table, adjusted.point("full").policy).prediction_N != table.labels_N).mean()]
+    assert [results["exits"][-1]["accuracy"]] == pytest.approx(right)
+    assert results["curve"][-1]["accuracy"] == pytest.approx(results["points"]["full"]["accuracy"])
+
+
+def test_a_promise_is_against_full_depth_with_the_same_adjustment(make_table: TableFactory) -> None:
+    """A point that never loses an answer of its own full depth gains nothing from the plain one's mistakes."""
+    table = biased_table(make_table, examples=3000)
+    adjusted = fit_family(table, request(risk=RiskPoints(epsilons=(0.05,)), adjust=ADJUST))
+    point = adjusted.point("risk=0.05")
+    assert point.promise is not None
+    full = replay(table, replace(point.policy, name="full", thresholds=(1.0,) * 3, combine=False))
+    early = replay(table, point.policy)
+    lost = float((full.prediction_N == table.labels_N).mean() - (early.prediction_N == table.labels_N).mean())
+    assert lost <= 0.05
+    assert point.promise["empirical_risk"] == pytest.approx(lost, abs=0.03)
+
+
+def test_one_exit_with_adjusted_logits(make_table: TableFactory) -> None:
+    table = biased_table(make_table)
+    last = replace(table, logits_NEC=table.logits_NEC[:, -1:], cost_E=np.array([1.0]), head_cost_E=None)
+    family = fit_family(last, request(adjust=ADJUST))
+    assert family.adjustment is not None
+    assert family.adjustment.taus == (1.0,)
+    assert [note.partition(":")[0] for note in family.notes] == ["logits", "one exit"]
+
+
 def test_one_exit(make_table: TableFactory) -> None:
     table = make_table(logits_NEC=make_table().logits_NEC[:, -1:], cost_E=np.array([1.0]))
     family = fit_family(table, request())
@@ -173,3 +228,14 @@ def test_confusion_matrices_are_written_unless_there_are_very_many_classes(make_
 
     assert np.sum(confusion(100) or []) == 202
     assert confusion(101) is None
+
+
+def test_budgets_reach_to_full_depth_without_early_heads(make_table: TableFactory) -> None:
+    table = make_table(cost_E=np.array([0.2, 0.5, 1.15, 1.5]), head_cost_E=np.array([0.1, 0.05, 0.0, 0.0]))
+    assert spaced_budgets(table, 0.5) == (0.5, 1.0)
+    with_experts = replace(table, experts=2)
+    # 1.5 less the early heads.
+    assert spaced_budgets(with_experts, 0.5) == (0.5, 1.0)
+    assert spaced_budgets(with_experts, 0.15)[-1] == 1.35
+    assert fit_family(with_experts, request(risk=RiskPoints(epsilons=()))).plain_exit == 2
+    assert fit_family(make_table(head_cost_E=HEADS), request(risk=RiskPoints(epsilons=()))).plain_exit == 3

@@ -7,9 +7,9 @@ import pytest
 
 from elfnet.calibrate.geometric import geometric_policy
 from elfnet.errors import RequestError
-from elfnet.evaluate.accuracy import measure
-from elfnet.evaluate.derived import Derived, derive
+from elfnet.evaluate.confidence import ExitConfidences, compute_confidences
 from elfnet.evaluate.exit_table import ExitTable
+from elfnet.evaluate.metrics import measure
 from elfnet.evaluate.replay import replay
 from elfnet.exits.policy import Policy
 
@@ -17,13 +17,13 @@ TableFactory = Callable[..., ExitTable]
 BUDGETS = (0.1, 0.15, 0.3, 0.6, 0.77, 1.0, 1.15)
 
 
-def _cost(derived: Derived, policy: Policy) -> float:
+def _cost(derived: ExitConfidences, policy: Policy) -> float:
     return measure(derived.table, replay(derived, policy)).mean_cost
 
 
 def test_the_budget_is_met_closely_and_never_exceeded(make_table: TableFactory) -> None:
     for seed in range(3):
-        derived = derive(make_table(seed=seed))
+        derived = compute_confidences(make_table(seed=seed))
         for budget in BUDGETS:
             cost = _cost(derived, geometric_policy(derived, budget))
             # One example that leaves an exit later costs at most 0.4 / 600; the rule may move three at once.
@@ -31,7 +31,7 @@ def test_the_budget_is_met_closely_and_never_exceeded(make_table: TableFactory) 
 
 
 def test_shares_are_geometric(make_table: TableFactory) -> None:
-    derived = derive(make_table(examples=6000))
+    derived = compute_confidences(make_table(examples=6000))
     for budget in (0.3, 0.6, 0.9):
         share_E = np.array(measure(derived.table, replay(derived, geometric_policy(derived, budget))).exit_share)
         ratios = share_E[1:] / share_E[:-1]
@@ -41,7 +41,7 @@ def test_shares_are_geometric(make_table: TableFactory) -> None:
 
 def test_the_most_confident_of_those_who_are_left_leave(make_table: TableFactory) -> None:
     """Against a loop with sorted lists, at the shares that the policy itself gives."""
-    derived = derive(make_table(examples=60))
+    derived = compute_confidences(make_table(examples=60))
     policy = geometric_policy(derived, 0.6)
     replayed = replay(derived, policy)
     here = set(range(60))
@@ -56,7 +56,7 @@ def test_the_most_confident_of_those_who_are_left_leave(make_table: TableFactory
 
 
 def test_both_ends(make_table: TableFactory) -> None:
-    derived = derive(make_table())
+    derived = compute_confidences(make_table())
     assert geometric_policy(derived, 1.2).thresholds == (1.0, 1.0, 1.0)
     assert geometric_policy(derived, 7.0).thresholds == (1.0, 1.0, 1.0)
     assert set(replay(derived, geometric_policy(derived, 0.1)).exit_N) == {0}
@@ -67,7 +67,7 @@ def test_ties_do_not_exceed_the_budget(make_table: TableFactory) -> None:
     table = make_table()
     table.logits_NEC[:] = 0
     table.logits_NEC[:, :, 0] = (np.arange(600) // 120)[:, None]
-    derived = derive(table)
+    derived = compute_confidences(table)
     costs = []
     for budget in BUDGETS:
         policy = geometric_policy(derived, budget)
@@ -77,7 +77,7 @@ def test_ties_do_not_exceed_the_budget(make_table: TableFactory) -> None:
     assert len(set(costs)) > 3
     # All alike: everybody or nobody.
     table.logits_NEC[:] = 0
-    derived = derive(table)
+    derived = compute_confidences(table)
     for budget in BUDGETS:
         assert _cost(derived, geometric_policy(derived, budget)) in (
             pytest.approx(0.1),
@@ -88,17 +88,17 @@ def test_ties_do_not_exceed_the_budget(make_table: TableFactory) -> None:
 
 def test_few_examples_still_leave(make_table: TableFactory) -> None:
     for examples in (1, 2, 3, 5):
-        derived = derive(make_table(examples=examples))
+        derived = compute_confidences(make_table(examples=examples))
         assert _cost(derived, geometric_policy(derived, 0.1)) == pytest.approx(0.1)
         assert _cost(derived, geometric_policy(derived, 0.7)) <= 0.7 + 1e-12
         assert _cost(derived, geometric_policy(derived, 1.2)) == pytest.approx(1.2)
     # Of two examples one leaves at once and one at the third exit, (0.1 + 0.8) / 2; the next step would cost 0.65.
-    derived = derive(make_table(examples=2))
+    derived = compute_confidences(make_table(examples=2))
     assert _cost(derived, geometric_policy(derived, 0.6)) == pytest.approx(0.45)
 
 
 def test_names_and_scales(make_table: TableFactory) -> None:
-    derived = derive(make_table(), (1.0, 2.0, 3.0, 4.0))
+    derived = compute_confidences(make_table(), (1.0, 2.0, 3.0, 4.0))
     assert geometric_policy(derived, 0.6).name == "geometric=0.6"
     policy = geometric_policy(derived, 0.6, name="baseline")
     assert (policy.name, policy.confidence_scale) == ("baseline", (1.0, 2.0, 3.0, 4.0))
@@ -106,16 +106,16 @@ def test_names_and_scales(make_table: TableFactory) -> None:
 
 def test_one_exit(make_table: TableFactory) -> None:
     table = make_table()
-    derived = derive(make_table(logits_NEC=table.logits_NEC[:, -1:], cost_E=np.array([1.0])))
+    derived = compute_confidences(make_table(logits_NEC=table.logits_NEC[:, -1:], cost_E=np.array([1.0])))
     assert geometric_policy(derived, 1.0).thresholds == ()
 
 
 def test_refusals(make_table: TableFactory) -> None:
     with pytest.raises(RequestError, match="calibrating on the test split is refused"):
-        geometric_policy(derive(make_table(split="test")), 0.6)
+        geometric_policy(compute_confidences(make_table(split="test")), 0.6)
     with pytest.raises(RequestError, match="no examples to calibrate on"):
-        geometric_policy(derive(make_table(examples=0)), 0.6)
+        geometric_policy(compute_confidences(make_table(examples=0)), 0.6)
     with pytest.raises(RequestError, match=r"budget 0.05 is below the cheapest exit; give 0.1 or more"):
-        geometric_policy(derive(make_table()), 0.05)
+        geometric_policy(compute_confidences(make_table()), 0.05)
     with pytest.raises(RequestError, match="budget nan"):
-        geometric_policy(derive(make_table()), float("nan"))
+        geometric_policy(compute_confidences(make_table()), float("nan"))

@@ -11,19 +11,18 @@ from elfnet.calibrate import threshold_search
 from elfnet.calibrate.per_exit import family_for_budgets, thresholds_for_budget, thresholds_for_floor
 from elfnet.calibrate.threshold_space import ThresholdSpace
 from elfnet.errors import RequestError
-from elfnet.evaluate.accuracy import Metrics, measure
-from elfnet.evaluate.curve import spread_thresholds
-from elfnet.evaluate.derived import Derived, derive
+from elfnet.evaluate.confidence import ExitConfidences, compute_confidences
+from elfnet.evaluate.curve import Sweep, spread_thresholds, sweep, sweep_uniform
 from elfnet.evaluate.exit_table import ExitTable
+from elfnet.evaluate.metrics import Metrics, measure
 from elfnet.evaluate.replay import replay
-from elfnet.evaluate.sweep import Sweep, sweep, sweep_uniform
 from elfnet.exits.policy import NEVER, Policy
 
 TableFactory = Callable[..., ExitTable]
 BUDGETS = (0.1, 0.2, 0.4, 0.55, 0.7, 0.9, 1.1, 1.2)
 
 
-def _measure(derived: Derived, policy: Policy) -> Metrics:
+def _measure(derived: ExitConfidences, policy: Policy) -> Metrics:
     return measure(derived.table, replay(derived, policy))
 
 
@@ -31,12 +30,12 @@ def _worst(metrics: Metrics) -> float:
     return min(accuracy for accuracy in metrics.accuracy_by_group.values() if accuracy is not None)
 
 
-def _every_point(derived: Derived) -> Sweep:
+def _every_point(derived: ExitConfidences) -> Sweep:
     axes = [spread_thresholds(confidence_N[:, None], 2000) for confidence_N in derived.confidence_NE.T[:-1]]
     return sweep(derived, np.array(list(product(*axes))))
 
 
-def _every_uniform_point(derived: Derived) -> Sweep:
+def _every_uniform_point(derived: ExitConfidences) -> Sweep:
     return sweep_uniform(derived, spread_thresholds(derived.confidence_NE[:, :-1], 100_000))
 
 
@@ -46,7 +45,7 @@ HEADS = np.array([0.05, 0.2, 0.1, 0.0])
 @pytest.mark.parametrize("head_cost_E", [None, HEADS], ids=["heads always run", "unused heads are not run"])
 def test_small_tables_against_brute_force(make_table: TableFactory, head_cost_E: NDArray[np.float64] | None) -> None:
     for seed in range(4):
-        derived = derive(make_table(examples=24, seed=seed, head_cost_E=head_cost_E))
+        derived = compute_confidences(make_table(examples=24, seed=seed, head_cost_E=head_cost_E))
         every = _every_point(derived)
         assert len(every.accuracy_P) == 25**3
         for policy, budget in zip(family_for_budgets(derived, BUDGETS), BUDGETS, strict=True):
@@ -66,7 +65,7 @@ def test_small_tables_against_brute_force_floors(
     make_table: TableFactory, head_cost_E: NDArray[np.float64] | None
 ) -> None:
     for seed in range(4):
-        derived = derive(make_table(examples=24, seed=seed, head_cost_E=head_cost_E))
+        derived = compute_confidences(make_table(examples=24, seed=seed, head_cost_E=head_cost_E))
         every = _every_point(derived)
         full = _measure(derived, Policy("full", (NEVER,) * 3, derived.confidence_scale))
         for group, accuracy_P, reachable in (
@@ -92,7 +91,7 @@ def test_never_worse_than_one_threshold_for_all(make_table: TableFactory, monkey
     for cells in (2**18, 8):
         monkeypatch.setattr(threshold_search, "GRID_CELLS", cells)
         for seed in range(2):
-            derived = derive(make_table(seed=seed))
+            derived = compute_confidences(make_table(seed=seed))
             uniform = _every_uniform_point(derived)
             gains = []
             for policy, budget in zip(family_for_budgets(derived, BUDGETS), BUDGETS, strict=True):
@@ -111,7 +110,7 @@ def test_a_coarse_grid_is_made_up_for_by_small_steps(make_table: TableFactory, m
     monkeypatch.setattr(threshold_search, "GRID_CELLS", 64)
     missed = 0
     for seed in range(2):
-        derived = derive(make_table(examples=60, seed=seed))
+        derived = compute_confidences(make_table(examples=60, seed=seed))
         every = _every_point(derived)
         for budget in (0.3, 0.55, 0.7, 0.9):
             accuracy = _measure(derived, thresholds_for_budget(derived, budget)).accuracy
@@ -121,7 +120,7 @@ def test_a_coarse_grid_is_made_up_for_by_small_steps(make_table: TableFactory, m
 
 
 def test_a_larger_budget_is_never_less_accurate(make_table: TableFactory) -> None:
-    derived = derive(make_table())
+    derived = compute_confidences(make_table())
     budgets = np.linspace(0.1, 1.2, 12).tolist()
     family = family_for_budgets(derived, budgets[::-1])
     assert [policy.name for policy in family] == [f"budget={budget:g}" for budget in budgets[::-1]]
@@ -138,7 +137,7 @@ def test_the_worst_group_is_protected(make_table: TableFactory) -> None:
     table.logits_NEC[tail, 0, 0] = 6
     table.logits_NEC[~tail, 0] = 0
     table.logits_NEC[np.flatnonzero(~tail), 0, table.labels_N[~tail]] = 6
-    derived = derive(table)
+    derived = compute_confidences(table)
     overall = _measure(derived, thresholds_for_floor(derived, 0.6))
     protected = _measure(derived, thresholds_for_floor(derived, 0.6, group="worst"))
     assert _worst(overall) == 0.0
@@ -148,7 +147,7 @@ def test_the_worst_group_is_protected(make_table: TableFactory) -> None:
 
 
 def test_thresholds_lie_midway_between_confidences(make_table: TableFactory) -> None:
-    derived = derive(make_table())
+    derived = compute_confidences(make_table())
     for threshold, confidence_N in zip(
         thresholds_for_budget(derived, 0.6).thresholds, derived.confidence_NE.T, strict=False
     ):
@@ -160,15 +159,17 @@ def test_of_equal_thresholds_the_highest(make_table: TableFactory) -> None:
     # All exits answer alike: leaving early gains nothing, so with enough budget nobody does.
     table = make_table()
     table.logits_NEC[:] = table.logits_NEC[:, -1:, :]
-    assert thresholds_for_budget(derive(table), 1.2).thresholds == (NEVER, NEVER, NEVER)
+    assert thresholds_for_budget(compute_confidences(table), 1.2).thresholds == (NEVER, NEVER, NEVER)
     # All leave at the first exit: what the others would do makes no difference.
-    assert thresholds_for_budget(derive(make_table()), 0.1).thresholds == (0.0, NEVER, NEVER)
+    assert thresholds_for_budget(compute_confidences(make_table()), 0.1).thresholds == (0.0, NEVER, NEVER)
 
 
 def test_counts_agree_with_the_sweep(make_table: TableFactory) -> None:
     # Rounded logits: many equal confidences, some of them 1.
     table = make_table(examples=90)
-    derived = derive(make_table(examples=90, logits_NEC=np.round(table.logits_NEC)), (1.0, 2.0, 40.0, 40.0))
+    derived = compute_confidences(
+        make_table(examples=90, logits_NEC=np.round(table.logits_NEC)), (1.0, 2.0, 40.0, 40.0)
+    )
     assert (derived.confidence_NE[:, 2] == 1.0).any()
     space = ThresholdSpace(derived)
     axes = [np.arange(1, len(candidates), 2) for candidates in space.candidates]
@@ -192,7 +193,7 @@ def test_counts_agree_with_the_sweep(make_table: TableFactory) -> None:
 def test_any_number_of_exits(make_table: TableFactory, exits: int) -> None:
     logits_NEC = np.concatenate([make_table().logits_NEC, make_table(seed=1).logits_NEC], axis=1)[:, :exits]
     cost_E = np.linspace(0.3, 1.0, exits) if exits > 1 else np.ones(1)
-    derived = derive(make_table(logits_NEC=logits_NEC, cost_E=cost_E))
+    derived = compute_confidences(make_table(logits_NEC=logits_NEC, cost_E=cost_E))
     policy = thresholds_for_budget(derived, 1.0, name="mine")
     assert (policy.name, len(policy.thresholds)) == ("mine", exits - 1)
     full = _measure(derived, Policy("full", (NEVER,) * (exits - 1), derived.confidence_scale))
@@ -203,12 +204,12 @@ def test_any_number_of_exits(make_table: TableFactory, exits: int) -> None:
 
 
 def test_refusals(make_table: TableFactory) -> None:
-    derived = derive(make_table())
+    derived = compute_confidences(make_table())
     for split, examples, message in (
         ("test", 60, "calibrating on the test split is refused"),
         ("calibration", 0, "no examples to calibrate on"),
     ):
-        refused = derive(make_table(split=split, examples=examples))
+        refused = compute_confidences(make_table(split=split, examples=examples))
         with pytest.raises(RequestError, match=message):
             thresholds_for_budget(refused, 0.6)
         with pytest.raises(RequestError, match=message):
@@ -225,7 +226,7 @@ def test_refusals(make_table: TableFactory) -> None:
         thresholds_for_floor(derived, 0.5, group="rare")
     with pytest.raises(RequestError, match="accuracy floor 60 is not between 0 and 1"):
         thresholds_for_floor(derived, 60)
-    no_few = derive(make_table(class_counts_C=np.array([500, 101, 100, 20, 50, 50])))
+    no_few = compute_confidences(make_table(class_counts_C=np.array([500, 101, 100, 20, 50, 50])))
     with pytest.raises(RequestError, match=r"'few' has no examples.*many, medium, worst"):
         thresholds_for_floor(no_few, 0.5, group="few")
     assert thresholds_for_floor(no_few, 0.5, group="worst").name == "floor=0.5"
@@ -233,7 +234,7 @@ def test_refusals(make_table: TableFactory) -> None:
 
 @pytest.mark.parametrize("group", [None, "worst", "medium"])
 def test_a_floor_out_of_reach_says_what_is_reachable(make_table: TableFactory, group: str | None) -> None:
-    derived = derive(make_table())
+    derived = compute_confidences(make_table())
     full = _measure(derived, Policy("full", (NEVER,) * 3, derived.confidence_scale))
     reachable = {None: full.accuracy, "worst": _worst(full)}.get(group, full.accuracy_by_group["medium"])
     assert reachable is not None

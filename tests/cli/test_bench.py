@@ -10,10 +10,10 @@ from PIL import Image
 
 from elfnet.calibrate.family import Family
 from elfnet.calibrate.measured_cost import MeasuredCost
-from elfnet.checkpoint.run_directory import open_run
 from elfnet.cli.bench import _grouped
 from elfnet.evaluate.replay import replay
-from elfnet.evaluate.run_table import evaluate_run
+from elfnet.evaluate.run import evaluate_run
+from elfnet.run.directory import open_run
 
 Call = Callable[..., tuple[int, str, str]]
 # The network itself: graphs would have to be exported first, which takes longer than everything else here.

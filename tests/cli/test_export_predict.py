@@ -6,21 +6,24 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from elfnet.checkpoint.format import tensors_sha256
-from elfnet.cli.file_progress import FileProgress
+from elfnet.calibrate.family import Family
 from elfnet.cli.main import main
-from elfnet.cli.prediction_lines import Columns, Csv, JsonLines
-from elfnet.deploy import export_run as module
-from elfnet.deploy.classify_files import Classified
-from elfnet.deploy.model import Prediction
-from elfnet.deploy.onnx_export import export_stages
+from elfnet.cli.output import Columns, Csv, JsonLines
+from elfnet.cli.progress import FileProgress
+from elfnet.export import run as module
+from elfnet.export.onnx import export_stages
+from elfnet.inference.bundle.read import open_bundle
+from elfnet.inference.model import Prediction
+from elfnet.inference.predict_files import Classified
 from elfnet.models.staged import StagedNetwork
+from elfnet.run.checkpoint import tensors_sha256
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -124,6 +127,25 @@ def test_files_folders_and_lists_give_the_same(
     assert "no image was named on standard input" in error
 
 
+@pytest.mark.usefixtures("bundle")
+def test_a_bundle_answers_with_adjusted_logits(elfnet: Call, finished: Path, photos: Path, tmp_path: Path) -> None:
+    run, adjusted = tmp_path / "run", tmp_path / "adjusted.elfnet"
+    shutil.copytree(finished, run)
+    assert elfnet("calibrate", run, "--logit-adjustment", "on")[0] == 0
+    family = Family.open(run / "policy.json")
+    assert family.adjustment is not None
+    leaving_at_once = replace(family.points[0].policy, thresholds=(0.0,) * 3)
+    family = replace(family, points=(replace(family.points[0], policy=leaving_at_once),))
+    family.save(run / "policy.json")
+    assert elfnet("export", run, "--out", adjusted, "--overwrite")[0] == 0
+    assert open_bundle(adjusted).family == family
+    ours, theirs = (lines(elfnet("predict", model, photos)[1]) for model in (adjusted, run))
+    assert {record["exit"] for record in ours} == {1}
+    for one, other in zip(ours, theirs, strict=True):
+        assert one["label"] == other["label"]
+        assert one["confidence"] == pytest.approx(other["confidence"], abs=1e-4)
+
+
 def test_a_run_answers_like_its_bundle(elfnet: Call, finished: Path, bundle: Path, photos: Path) -> None:
     ours = lines(elfnet("predict", bundle, photos, "--operating-point", "economic")[1])
     theirs = lines(elfnet("predict", finished, photos, "--operating-point", "economic")[1])
@@ -137,7 +159,7 @@ def test_every_backend_computes_bundles_and_runs(
     elfnet: Call, finished: Path, bundle: Path, photos: Path, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = [(record["label"], record["exit"]) for record in lines(elfnet("predict", bundle, photos)[1])]
-    monkeypatch.setattr("elfnet.deploy.onnx_export.export_stages", vars(module)["export_stages"])
+    monkeypatch.setattr("elfnet.export.onnx.export_stages", vars(module)["export_stages"])
     for model in (bundle, finished):
         code, out, _ = elfnet("predict", model, photos, "--backend", backend, "--threads", 1)
         assert code == 0

@@ -1,9 +1,12 @@
-"""elfnet serve: what it refuses before it listens."""
+"""elfnet serve: errors before it listens."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from elfnet import serve as serve_package
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -14,6 +17,8 @@ Call = Callable[..., tuple[int, str, str]]
         (["none.elfnet"], 2, "none.elfnet"),
         (["none.elfnet", "--operating-point", "full", "--budget", "0.6"], 2, "give one of them"),
         (["none.elfnet", "--max-batch", "0"], 2, "max_batch=0 must be 1 or more"),
+        (["none.elfnet", "--allow-host", "a.example:80"], 2, "'a.example:80', which is not a host name; give a name"),
+        (["none.elfnet", "--max-held-pixels", "9"], 2, "is more than max_held_pixels=9; lower the first or raise"),
         (["none.elfnet", "--samples", "nowhere"], 2, "--samples nowhere is not a folder"),
         (["none.elfnet", "--token-file", "nowhere"], 1, "cannot read the token in nowhere"),
         (["none.elfnet", "--prot", "1"], 2, "did you mean --port?"),
@@ -30,12 +35,12 @@ def test_refused_in_one_line(
     assert error.count("\n") == 1
 
 
-def test_a_missing_extra_is_named(elfnet: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    for module in [name for name in sys.modules if name.startswith("elfnet.serve.")]:
+@pytest.mark.parametrize("package", ["fastapi", "httptools", "prometheus_client", "python_multipart", "uvicorn"])
+def test_a_missing_extra_is_named(elfnet: Call, monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    for module in [name for name in sys.modules if name.startswith(("elfnet.serve.", "uvicorn", f"{package}."))]:
         monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
+        monkeypatch.delattr(serve_package, module.rpartition(".")[2], raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
     code, _, error = elfnet("serve", "x.elfnet")
     assert code == 1
-    assert "serving needs uvicorn: pip install 'elfnet[serve]'" in error
+    assert f"serving needs {package}: pip install 'elfnet[serve]'" in error

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.cli.main import main
+from elfnet.run.directory import RunDirectory
 
 Call = Callable[..., tuple[int, str, str]]
 

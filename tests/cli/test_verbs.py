@@ -9,7 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from elfnet.calibrate.family import Family
 from elfnet.cli.main import VERBS
+from elfnet.evaluate.exit_table import ExitTable
+from elfnet.evaluate.replay import replay
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -153,6 +156,26 @@ def test_calibrate_for_budgets_and_promises(elfnet: Call, finished: Path, tmp_pa
     assert code == 0
     assert json.loads(out)["family"]["cost"] == pytest.approx([1.1 / 4.1, 2.2 / 4.1, 3.3 / 4.1, 4.4 / 4.1])
     assert json.loads(out)["test"]["cost_unit"].startswith("time relative to the plain backbone")
+
+
+def test_calibrate_adjusts_logits(elfnet: Call, finished: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    code, out, _ = elfnet("calibrate", run, "--logit-adjustment", "on")
+    assert code == 0
+    assert "logits: adjusted, tau by exit" in out
+    family = Family.open(run / "policy.json")
+    assert family.adjustment is not None
+    metrics = json.loads((run / "metrics.json").read_text())
+    expected = replay(ExitTable.open(run / "tables" / "test.safetensors"), family.point("full").policy)
+    labels_N = ExitTable.open(run / "tables" / "test.safetensors").labels_N
+    assert metrics["points"]["full"]["accuracy"] == pytest.approx(float((expected.prediction_N == labels_N).mean()))
+    # Against the same run without it, at full depth: the comparison is of what the operating points answer.
+    code, out, _ = elfnet("evaluate", run, "--against", finished, "--json")
+    assert code == 0
+    plain = json.loads((finished / "metrics.json").read_text())["points"]["full"]["accuracy"]
+    difference = json.loads(out)["differences"]["all"]["estimate"]
+    assert difference == pytest.approx(metrics["points"]["full"]["accuracy"] - plain)
 
 
 def test_report_to_another_place(elfnet: Call, finished: Path, tmp_path: Path) -> None:

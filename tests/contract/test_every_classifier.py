@@ -5,7 +5,7 @@
 import pytest
 import torch
 
-from elfnet.criterion.base_loss import LOSSES, build_loss
+from elfnet.losses.base import LOSSES, build_loss
 from elfnet.models.heads import CLASSIFIERS, exit_head, final_head
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from elfnet.criterion.base_loss import LOSSES, BaseLoss, build_loss
+from elfnet.losses.base import LOSSES, BaseLoss, build_loss
 
 COUNTS = [500, 120, 30, 8, 2]
 build_loss("ce", COUNTS)  # fills the registry

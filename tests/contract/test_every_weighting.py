@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from elfnet.criterion.class_weights import WEIGHTINGS, class_weights
 from elfnet.errors import RequestError
+from elfnet.losses.weighting import WEIGHTINGS, class_weights
 
 PROFILES = {
     "long tail": [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50],

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from elfnet.data.source import LabelledImages, Source
+from elfnet.data.types import LabelledImages, Source
 
 MakeSource = Callable[..., Source]
 

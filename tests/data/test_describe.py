@@ -8,9 +8,9 @@ from collections.abc import Callable
 from rich.console import Console
 
 from elfnet.data.describe import describe, render
-from elfnet.data.groups import FrequencyGroups
-from elfnet.data.source import Source
+from elfnet.data.long_tail import FrequencyGroups
 from elfnet.data.splits import Splits, make_splits
+from elfnet.data.types import Source
 
 MakeSource = Callable[..., Source]
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from elfnet.data.deep_check import check_files
-from elfnet.data.describe_listing import describe_listing, listings_at, render_listing
-from elfnet.data.groups import FrequencyGroups
-from elfnet.data.read_image import Limits
-from elfnet.data.source import SourceRequest
+from elfnet.data.check_files import check_files
+from elfnet.data.describe import describe_listing, listings_at, render_listing
+from elfnet.data.images.decode import Limits
+from elfnet.data.long_tail import FrequencyGroups
+from elfnet.data.types import SourceRequest
 from elfnet.errors import RequestError, WorkError
 
 GROUPS = FrequencyGroups(many_above=4, few_below=3)

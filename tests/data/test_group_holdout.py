@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from elfnet.data.examples import Ints
-from elfnet.data.group_holdout import hold_out_groups
-from elfnet.data.source import LabelledImages, Source
-from elfnet.data.splits import make_splits
+from elfnet.data.splits import hold_out_groups, make_splits
+from elfnet.data.types import Ints, LabelledImages, Source
 from elfnet.errors import RequestError
 
 

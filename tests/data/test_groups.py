@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from elfnet.data.groups import GROUP_NAMES, FrequencyGroups
-from elfnet.data.profiles import exponential_counts
+from elfnet.data.long_tail import GROUP_NAMES, FrequencyGroups, exponential_counts
 from elfnet.errors import RequestError
 
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from elfnet.data.holdout import held_out_counts
-from elfnet.data.source import Source
+from elfnet.data.splits import held_out_counts
+from elfnet.data.types import Source
 from elfnet.errors import RequestError
 
 MakeSource = Callable[..., Source]

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from elfnet.data.profiles import (
+from elfnet.data.long_tail import (
     PROFILES,
     class_counts,
     explicit_counts,

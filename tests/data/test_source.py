@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from elfnet.data.build import load_source
-from elfnet.data.source import LabelledImages, Source, SourceRequest
+from elfnet.data.types import LabelledImages, Source, SourceRequest
 from elfnet.errors import RequestError, WorkError
 
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from elfnet.data.source import LabelledImages, Source
+from elfnet.data.long_tail import class_of_rank
 from elfnet.data.splits import Splits, make_splits
-from elfnet.data.subset import class_of_rank
+from elfnet.data.types import LabelledImages, Source
 from elfnet.errors import RequestError
 
 MakeSource = Callable[..., Source]

@@ -3,8 +3,13 @@
 import numpy as np
 import pytest
 
-from elfnet.data.profiles import exponential_counts, pareto_counts
-from elfnet.data.subset import class_of_rank, long_tailed_subset, take_from_each_class
+from elfnet.data.long_tail import (
+    class_of_rank,
+    exponential_counts,
+    long_tailed_subset,
+    pareto_counts,
+    take_from_each_class,
+)
 from elfnet.errors import RequestError
 
 LABELS = np.random.default_rng(3).integers(0, 6, 600)

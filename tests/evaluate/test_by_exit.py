@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from elfnet.errors import RequestError
-from elfnet.evaluate.accuracy import measure
-from elfnet.evaluate.by_exit import by_exit
-from elfnet.evaluate.calibration_error import calibration_error
-from elfnet.evaluate.derived import derive
+from elfnet.evaluate.confidence import compute_confidences
+from elfnet.evaluate.exit_quality import by_exit, calibration_error
 from elfnet.evaluate.exit_table import ExitTable
+from elfnet.evaluate.metrics import measure
 from elfnet.evaluate.replay import replay
 from elfnet.exits.policy import Policy
 
@@ -20,7 +19,7 @@ TableFactory = Callable[..., ExitTable]
 
 def test_equals_a_policy_that_sends_everybody_there(make_table: TableFactory) -> None:
     table = make_table(class_counts_C=np.array([500, 500, 500, 5, 5, 5]))
-    derived = derive(table)
+    derived = compute_confidences(table)
     qualities = by_exit(derived)
     assert [quality.exit for quality in qualities] == [1, 2, 3, 4]
     for k, quality in enumerate(qualities):
@@ -37,4 +36,4 @@ def test_equals_a_policy_that_sends_everybody_there(make_table: TableFactory) ->
 
 def test_no_examples(make_table: TableFactory) -> None:
     with pytest.raises(RequestError, match="no examples"):
-        by_exit(derive(make_table(examples=0)))
+        by_exit(compute_confidences(make_table(examples=0)))

@@ -6,7 +6,7 @@ import torch
 from torchmetrics.classification import MulticlassCalibrationError
 
 from elfnet.errors import RequestError
-from elfnet.evaluate.calibration_error import calibration_error
+from elfnet.evaluate.exit_quality import calibration_error
 
 
 @pytest.mark.parametrize("classes", [2, 10])

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from elfnet.errors import RequestError
-from elfnet.evaluate.accuracy import measure
+from elfnet.evaluate.confidence import compute_confidences
 from elfnet.evaluate.curve import curve, efficient, spread_thresholds
-from elfnet.evaluate.derived import derive
 from elfnet.evaluate.exit_table import ExitTable
+from elfnet.evaluate.metrics import measure
 from elfnet.evaluate.replay import replay
 from elfnet.exits.policy import uniform_policy
 
@@ -20,7 +20,7 @@ TableFactory = Callable[..., ExitTable]
 
 def test_every_point_equals_its_replay(make_table: TableFactory) -> None:
     table = make_table()
-    derived = derive(table, 2.0)
+    derived = compute_confidences(table, 2.0)
     points = curve(derived, points=30)
     assert len(points) == 30
     for point in points:
@@ -32,7 +32,7 @@ def test_every_point_equals_its_replay(make_table: TableFactory) -> None:
 
 
 def test_the_ends_are_first_exit_and_full_depth(make_table: TableFactory) -> None:
-    points = curve(derive(make_table()), points=20)
+    points = curve(compute_confidences(make_table()), points=20)
     assert points[0].mean_cost == pytest.approx(0.1)
     assert points[-1].mean_cost == pytest.approx(1.2)
     costs = [point.mean_cost for point in points]
@@ -81,25 +81,27 @@ def test_efficient_points_against_a_loop() -> None:
 
 
 def test_efficient_points_of_the_curve_rise(make_table: TableFactory) -> None:
-    points = [point for point in curve(derive(make_table()), points=100) if point.efficient]
+    points = [point for point in curve(compute_confidences(make_table()), points=100) if point.efficient]
     assert len(points) > 3
     assert all(a.mean_cost < b.mean_cost and a.accuracy < b.accuracy for a, b in pairwise(points))
 
 
 def test_a_plain_network_has_one_point(make_table: TableFactory) -> None:
-    (point,) = curve(derive(make_table(exits=1)))
+    (point,) = curve(compute_confidences(make_table(exits=1)))
     assert point.exit_share == (1.0,)
     assert point.efficient
 
 
 def test_points_are_json_and_empty_groups_none(make_table: TableFactory) -> None:
-    content = [point.to_dict() for point in curve(derive(make_table(class_counts_C=np.full(6, 50))), points=5)]
+    content = [
+        point.to_dict() for point in curve(compute_confidences(make_table(class_counts_C=np.full(6, 50))), points=5)
+    ]
     assert json.loads(json.dumps(content, allow_nan=False)) == content
     assert content[0]["accuracy_by_group"]["many"] is None
 
 
 def test_refusals(make_table: TableFactory) -> None:
     with pytest.raises(RequestError, match="curve of 1 points"):
-        curve(derive(make_table()), points=1)
+        curve(compute_confidences(make_table()), points=1)
     with pytest.raises(RequestError, match="no examples"):
-        curve(derive(make_table(examples=0)))
+        curve(compute_confidences(make_table(examples=0)))

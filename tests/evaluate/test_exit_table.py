@@ -158,7 +158,7 @@ def test_a_failed_save_leaves_the_old_file(
     def disk_full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("elfnet.evaluate.table_file.save_file", disk_full)
+    monkeypatch.setattr("elfnet.evaluate.exit_table.save_file", disk_full)
     with pytest.raises(WorkError, match="No space left on device"):
         make_table(seed=1).save(path)
     assert path.read_bytes() == before

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from elfnet.evaluate.run_network import answers_at_full_depth, logits_of
+from elfnet.evaluate.run import answers_at_full_depth, logits_of
 from elfnet.models.staged import StagedNetwork
 
 

@@ -6,9 +6,9 @@ import sys
 MODULES = (
     "elfnet.exits.policy",
     "elfnet.exits.threshold",
-    "elfnet.evaluate.accuracy",
+    "elfnet.evaluate.metrics",
     "elfnet.evaluate.bootstrap",
-    "elfnet.evaluate.by_exit",
+    "elfnet.evaluate.exit_quality",
     "elfnet.evaluate.curve",
     "elfnet.calibrate.line_search",
 )

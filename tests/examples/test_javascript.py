@@ -5,6 +5,7 @@
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,18 @@ from numpy.typing import NDArray
 
 from elfnet.calibrate.family import Family
 from elfnet.calibrate.line_search import measured_point
-from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.data.from_recipe import load_splits
-from elfnet.data.source import LabelledImages
-from elfnet.deploy.export_run import export_run
-from elfnet.deploy.graph_parts import PLACE, stage_alone
-from elfnet.deploy.load import load
-from elfnet.evaluate.derived import derive
-from elfnet.evaluate.run_table import evaluate_run
+from elfnet.data.build import load_splits
+from elfnet.data.types import LabelledImages
+from elfnet.evaluate.confidence import compute_confidences
+from elfnet.evaluate.run import evaluate_run
+from elfnet.exits.logit_adjustment import LogitAdjustment
 from elfnet.exits.policy import Policy
+from elfnet.export.run import export_run
+from elfnet.inference.backends.onnxruntime import PLACE, stage_alone
+from elfnet.inference.model import load
 from elfnet.recipe.load import load_recipe
-from elfnet.train.session import train_recipe
+from elfnet.run.directory import RunDirectory
+from elfnet.train.run import train_recipe
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "javascript"
 NODE = shutil.which("node")
@@ -47,7 +49,7 @@ def run(tiny_settings: dict[str, Any], tmp_path_factory: pytest.TempPathFactory)
     trained = train_recipe(recipe, tmp_path_factory.mktemp("runs") / "tiny")
     table = evaluate_run(trained, "calibration")
     scale = (2.0, 3.0, 1.5, 1.0)
-    alone, together = derive(table, scale), derive(table, scale, combine=True)
+    alone, together = compute_confidences(table, scale), compute_confidences(table, scale, combine=True)
 
     def thresholds(confidence_NE: NDArray[np.float64]) -> tuple[float, float, float]:
         """Some leave at each exit: of all examples a third is above the first, half above the second threshold."""
@@ -62,9 +64,14 @@ def run(tiny_settings: dict[str, Any], tmp_path_factory: pytest.TempPathFactory)
         measured_point(alone, Policy("first", (0.0, 0.5, 0.5), scale), rule="fixed"),
         measured_point(together, Policy("mean", thresholds(together.confidence_NE), scale, combine=True), rule="fixed"),
     ]
-    by_entropy = derive(table, scale, measure="entropy")
+    by_entropy = compute_confidences(table, scale, measure="entropy")
     points.append(
         measured_point(by_entropy, by_entropy.policy("entropy", thresholds(by_entropy.confidence_NE)), rule="fixed")
+    )
+    log_prior = tuple(np.log(table.class_counts_C / table.class_counts_C.sum()).tolist())
+    adjusted = compute_confidences(replace(table, adjustment=LogitAdjustment((0.5, 0.0, 1.0, 0.2), log_prior)), scale)
+    points.append(
+        measured_point(adjusted, adjusted.policy("adjusted", thresholds(adjusted.confidence_NE)), rule="fixed")
     )
     Family.of(table, points, confidence_scale=scale).save(trained.policy_file)
     return trained
@@ -94,7 +101,7 @@ def answers(bundle: Path, pixels_NHWK: NDArray[np.uint8], file: Path, *point: st
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("point", ["thirds", "second head not run", "full", "first", "mean", "entropy"])
+@pytest.mark.parametrize("point", ["thirds", "second head not run", "full", "first", "mean", "entropy", "adjusted"])
 def test_answers_as_python_does(bundle: Path, images: NDArray[np.uint8], tmp_path: Path, point: str) -> None:
     found = answers(bundle, images, tmp_path / "pixels", point)
     model = load(bundle, threads=1)

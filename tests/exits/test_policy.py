@@ -2,13 +2,16 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from elfnet.errors import RequestError
+from elfnet.exits.logit_adjustment import LogitAdjustment
 from elfnet.exits.policy import (
     NEVER,
+    Measure,
     Policy,
     certainty_and_prediction,
     confidence_and_prediction,
@@ -112,6 +115,43 @@ def test_reachable_exits(thresholds: tuple[float, float], reachable: tuple[bool,
 def test_round_trip_through_json() -> None:
     policy = Policy("p", (0.1, 0.7), (1.0, 2.0, 3.0))
     assert Policy.from_dict(json.loads(json.dumps(policy.to_dict()))) == policy
+
+
+@pytest.mark.parametrize("combine", [False, True])
+@pytest.mark.parametrize("measure", ["probability", "entropy"])
+def test_an_adjustment_comes_before_everything_else(combine: bool, measure: Measure) -> None:
+    """Deciding on adjusted logits is deciding with the adjustment: answer, confidence and who leaves."""
+    logits_NEC = np.random.default_rng(3).normal(size=(40, 3, 5)).astype(np.float32)
+    adjustment = LogitAdjustment((0.4, 0.0, 1.1), (-0.3, -1.0, -2.0, -3.0, -4.0))
+    plain = Policy("p", (0.5, 0.4), (0.5, 1.0, 2.0), combine, measure)
+    adjusted = replace(plain, adjustment=adjustment)
+    evidence, expected_evidence, changed = None, None, 0
+    for k in range(3):
+        decision = adjusted.decide(k, logits_NEC[:, k], evidence)
+        expected = plain.decide(k, adjustment.apply(k, logits_NEC[:, k]), expected_evidence)
+        for found, wanted in zip(decision[:4], expected[:4], strict=True):
+            np.testing.assert_array_equal(found, wanted)
+        evidence, expected_evidence = decision.evidence_NC, expected.evidence_NC
+        changed += int((decision.prediction_N != logits_NEC[:, k].argmax(axis=1)).sum())
+    assert changed > 10
+    assert adjusted.reading != plain.reading
+
+
+def test_an_adjusted_policy_needs_the_prior_to_be_read() -> None:
+    policy = Policy("p", (0.1, 0.7), (1.0, 2.0, 3.0), adjustment=LogitAdjustment((0.5, 1.0, 0.0), (-0.1, -2.0)))
+    content = json.loads(json.dumps(policy.to_dict()))
+    assert content["adjust_tau"] == [0.5, 1.0, 0.0]
+    assert Policy.from_dict(content, log_prior=(-0.1, -2.0)) == policy
+    with pytest.raises(RequestError, match="policy 'p' has adjust_tau and there is no log_prior"):
+        Policy.from_dict(content)
+    with pytest.raises(RequestError, match="adjust_tau must be a list of numbers"):
+        Policy.from_dict({**content, "adjust_tau": "1"}, log_prior=(-0.1, -2.0))
+    with pytest.raises(RequestError, match="is for 3 exits and adjusts the logits of 2"):
+        Policy.from_dict({**content, "adjust_tau": [0.5, 1.0]}, log_prior=(-0.1, -2.0))
+
+
+def test_a_policy_without_adjustment_is_written_as_before() -> None:
+    assert full_depth(2, 1.0).to_dict().keys() == {"name", "thresholds", "confidence_scale", "combine", "measure"}
 
 
 @pytest.mark.parametrize(

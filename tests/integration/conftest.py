@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import Recipe
-from elfnet.train.session import train_recipe
+from elfnet.run.directory import RunDirectory
+from elfnet.train.run import train_recipe
 
 
 @pytest.fixture(scope="session")

@@ -17,32 +17,31 @@ from lightning_fabric import Fabric
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from elfnet.criterion.base_loss import BaseLoss
-from elfnet.criterion.distillation import Distillation
-from elfnet.criterion.exit_loss import ExitLoss
-from elfnet.data.examples import Ints
-from elfnet.data.feature_rows import FeatureRows
 from elfnet.data.images.policies import RandAugment
+from elfnet.data.images.transforms import Augmentation
 from elfnet.data.loading.features import FeatureSource
 from elfnet.data.loading.feed import BatchSource, SampledFeed, TrainingBatch
 from elfnet.data.loading.memory import AugmentedSource
 from elfnet.data.loading.normalise import Normalisation
-from elfnet.data.preparation import Augmentation
+from elfnet.data.sources.features import FeatureRows
+from elfnet.data.types import Ints
 from elfnet.exits.training_rule import TrainingRule
+from elfnet.losses.base import BaseLoss
+from elfnet.losses.elf import Distillation, ELFLoss
 from elfnet.methods.cutmix import CutMix, MinorityCutMix
-from elfnet.methods.mixing import MixSchedule, PairMixing, unmixed
-from elfnet.methods.mixup import Mixup
+from elfnet.methods.mixup import MixSchedule, Mixup, PairMixing, unmixed
+from elfnet.models.experts import ExpertNetwork
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import Recipe
-from elfnet.train.epoch_statistics import head_classes
-from elfnet.train.exiting_forward import ExitingForward
+from elfnet.train.distributed import DistributedContext, SharedRequestError
+from elfnet.train.forward import ExitingForward
 from elfnet.train.launch import Launch, start
+from elfnet.train.loop import Trainer
 from elfnet.train.optimizer import build_optimizer
-from elfnet.train.processes import Processes, SharedRequestError
+from elfnet.train.run import train_recipe
 from elfnet.train.schedule import Schedule
-from elfnet.train.session import train_recipe
-from elfnet.train.trainer import Trainer
+from elfnet.train.statistics import head_classes
 
 FEATURES, CLASSES, EPOCHS, SWITCH, BATCH = 6, 3, 4, 2, 8
 COUNTS = (30, 14, 5)  # 49 examples: the last batch of an epoch has one, and one of two processes gets nothing of it
@@ -52,6 +51,7 @@ CASES: dict[str, dict[str, Any]] = {
     "accumulate": {"left": "drop", "accumulate": 2},
     "balanced": {"left": "mask", "sampler": "class-balanced"},
     "distilled": {"left": "mask", "accumulate": 2, "distil": 0.5},
+    "experts": {"left": "drop", "accumulate": 2, "experts": True},
     "mixup": {"left": "mask", "accumulate": 2, "mix": "mixup"},
     "cutmix": {"left": "mask", "mix": "cutmix"},
     "cmo": {"left": "drop", "mix": "cmo", "sampler": "square-root"},
@@ -106,20 +106,40 @@ def network(inputs: int = FEATURES) -> StagedNetwork:
     return StagedNetwork([first, second, third], heads, classes=CLASSES).double()
 
 
+def network_with_experts() -> StagedNetwork:
+    torch.manual_seed(5)
+    first = nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, 8), nn.GroupNorm(2, 8), nn.Tanh())
+    groups: list[nn.Module] = [nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(2)]
+    classifiers: list[nn.Module] = [nn.Linear(8, CLASSES) for _ in range(2)]
+    return ExpertNetwork([first], [nn.Linear(8, CLASSES)], groups, classifiers, classes=CLASSES).double()
+
+
 def trajectory(
-    fabric: Fabric, *, left: Any, accumulate: int = 1, sampler: str = "shuffle", distil: float = 0, mix: str = ""
+    fabric: Fabric,
+    *,
+    left: Any,
+    accumulate: int = 1,
+    sampler: str = "shuffle",
+    distil: float = 0,
+    experts: bool = False,
+    mix: str = "",
 ) -> tuple[list[Tensor], list[dict[str, Any]], list[bool]]:
     """Weights after every epoch, the log, and whether anyone of this process's share reached the last exit, by step."""
-    trained = network(16 if mix in ("cutmix", "cmo") else FEATURES)
+    trained = network_with_experts() if experts else network(16 if mix in ("cutmix", "cmo") else FEATURES)
     mixing = mixing_of(mix)
-    forward = ExitingForward(trained, TrainingRule(threshold=0.4), left=left)
+    forward = ExitingForward(trained, TrainingRule(threshold=0.4), after_exit=left, equilibrium=experts)
     reached: list[bool] = []
     forward.register_forward_hook(lambda _module, _inputs, outputs: reached.append(bool(outputs[1][-1].any())))
     trainer = Trainer(
         fabric=fabric,
         forward=forward,
         optimiser=build_optimizer(trained, lr=0.1, momentum=0.9, weight_decay=1e-3),
-        loss=ExitLoss(CrossEntropy64(), trained.exits, distillation=Distillation(distil) if distil else None),
+        loss=ELFLoss(
+            CrossEntropy64(),
+            trained.exits,
+            experts=trained.experts,
+            distillation=Distillation(distil) if distil else None,
+        ),
         class_weights_C=torch.tensor([0.2, 0.8, 2.0], dtype=torch.float64),
         reweight="inverse",
         schedule=Schedule(epochs=EPOCHS, lr=0.1, warmup=1, lr_steps=(3,), lr_factor=0.1, drw_start=SWITCH),
@@ -130,7 +150,7 @@ def trajectory(
             seed=1,
             device=torch.device("cpu"),
             sampler=sampler,
-            share=Processes(fabric).share,
+            shard=DistributedContext(fabric).shard,
             pairing=mixing,
         ),
         is_head_C=head_classes(COUNTS),
@@ -163,12 +183,19 @@ def recipe(**changes: Any) -> Recipe:
     return load_recipe("digits/elf-ce-drw", settings | changes)
 
 
+def second_stage(source: Path) -> Recipe:
+    """New classifiers on the features of that run."""
+    own = {"refit.method": "balanced", "refit.run": str(source), "refit.epochs": 2, "refit.head": "cosine"}
+    return recipe(**own)
+
+
 def main(directory: Path) -> None:
     """Both processes run this."""
     launch = Launch(devices=2, timeout=120)
     # First the whole path: starting the processes is a part of it.
     run = train_recipe(recipe(), directory / "two", launch=launch)
     train_recipe(recipe(), directory / "stopped", launch=launch, stop_after=lambda done: done == 1)
+    train_recipe(second_stage(run.root), directory / "second", launch=launch)
     # What the first refuses, all refuse.
     refusal = ""
     try:

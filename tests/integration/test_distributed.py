@@ -15,13 +15,13 @@ import torch
 from lightning_fabric import Fabric
 from safetensors.torch import load_file
 
-from elfnet.checkpoint.format import load_checkpoint, tensors_sha256
-from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.evaluate.run_table import evaluate_run
-from elfnet.train.session import train_recipe
+from elfnet.evaluate.run import evaluate_run
+from elfnet.run.checkpoint import load_checkpoint, tensors_sha256
+from elfnet.run.directory import RunDirectory
+from elfnet.train.run import train_recipe
 
 SCRIPT = Path(__file__).parent / "distributed_job.py"
-CASES = ("mask", "drop", "accumulate", "balanced", "distilled", "mixup", "cutmix", "cmo")
+CASES = ("mask", "drop", "accumulate", "balanced", "distilled", "experts", "mixup", "cutmix", "cmo")
 
 
 def _environment() -> dict[str, str]:
@@ -136,6 +136,21 @@ def test_a_run_goes_on_with_another_number_of_processes(two: Path, job: ModuleTy
     assert run.log()[1]["loss"] == pytest.approx(RunDirectory(two / "two").log()[1]["loss"], rel=0.1)
 
 
+def test_a_second_stage_is_that_of_one_process(two: Path, job: ModuleType, tmp_path: Path) -> None:
+    """Batch norm is in evaluation mode there, so that nothing depends on who gets which examples."""
+    ours = train_recipe(job.second_stage(two / "two"), tmp_path / "one")
+    theirs = RunDirectory(two / "second")
+    weights, other = (load_checkpoint(run.checkpoint("last")).weights for run in (ours, theirs))
+    begun = load_checkpoint(RunDirectory(two / "two").checkpoint("last")).weights
+    for name, tensor in weights.items():
+        torch.testing.assert_close(other[name], tensor, rtol=0, atol=1e-5)
+        assert torch.equal(tensor, other[name]) or "classifier" in name
+        assert torch.equal(tensor, begun.get(name, torch.zeros(()))) is ("classifier" not in name)
+    for one, two_ in zip(ours.log(), theirs.log(), strict=True):
+        assert one["loss"] == pytest.approx(two_["loss"], rel=1e-5)
+        assert one["calibration_balanced_accuracy"] == two_["calibration_balanced_accuracy"]
+
+
 @pytest.mark.slow
 def test_a_killed_worker_is_restarted_and_the_run_ends_as_undisturbed(two: Path, tmp_path: Path) -> None:
     """torchrun starts the processes again; they go on after the last checkpoint."""
@@ -143,7 +158,7 @@ def test_a_killed_worker_is_restarted_and_the_run_ends_as_undisturbed(two: Path,
     script.write_text(
         "import os, runpy, signal, sys\n"
         "from pathlib import Path\n"
-        "from elfnet.train.session import train_recipe\n"
+        "from elfnet.train.run import train_recipe\n"
         f"recipe = runpy.run_path({str(SCRIPT)!r})['recipe']()\n"
         "marker = Path(sys.argv[1]) / 'killed'\n"
         "def kill(done):\n"

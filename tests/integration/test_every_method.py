@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from elfnet.checkpoint.format import load_checkpoint
-from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.evaluate.run_table import evaluate_run
+from elfnet.evaluate.run import evaluate_run
 from elfnet.recipe.load import load_recipe, shipped_methods
 from elfnet.recipe.schema import Recipe
-from elfnet.report.method_name import method_name
-from elfnet.train.session import train_recipe
+from elfnet.report import method_name
+from elfnet.run.checkpoint import load_checkpoint
+from elfnet.run.directory import RunDirectory
+from elfnet.train.run import train_recipe
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +28,10 @@ def test_trains_goes_on_and_is_evaluated(
     method: str, tiny: Callable[..., Recipe], finished: RunDirectory, tmp_path: Path
 ) -> None:
     overrides: dict[str, Any] = {"train__epochs": 2}
-    if load_recipe(f"digits/{method}").refit.how != "none":
+    if load_recipe(f"digits/{method}").refit.method != "none":
         overrides["refit__run"] = str(finished.root)
+    if method == "balanced":
+        overrides["refit__epochs"] = 2
     recipe = tiny(method, **overrides)
     straight = train_recipe(recipe, tmp_path / "straight")
     train_recipe(recipe, tmp_path / "stopped", stop_after=lambda _: True)

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from elfnet.calibrate.run_family import calibrate_run, measure_run
-from elfnet.checkpoint.format import load_checkpoint
+from elfnet.calibrate.run import calibrate_run, measure_run
 from elfnet.recipe.load import load_recipe
-from elfnet.train.session import train_recipe
+from elfnet.run.checkpoint import load_checkpoint
+from elfnet.train.run import train_recipe
 
 
 def test_health_records_are_trained_calibrated_and_measured(tmp_path: Path) -> None:

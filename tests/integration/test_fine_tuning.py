@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from elfnet.checkpoint.format import load_checkpoint
-from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.errors import RequestError
-from elfnet.evaluate.run_table import evaluate_run
+from elfnet.evaluate.run import evaluate_run
 from elfnet.recipe.schema import Recipe
-from elfnet.train.session import train_recipe
+from elfnet.run.checkpoint import load_checkpoint
+from elfnet.run.directory import RunDirectory
+from elfnet.train.run import train_recipe
 
 
 def _weights(run: RunDirectory) -> dict[str, Tensor]:

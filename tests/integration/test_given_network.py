@@ -15,23 +15,23 @@ import torch
 from torch import nn
 
 from elfnet.calibrate.family import Family
-from elfnet.calibrate.run_family import calibrate_run, measure_run
-from elfnet.checkpoint.format import load_checkpoint, tensors_sha256
-from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.data.from_recipe import load_splits
-from elfnet.deploy.export_run import export_run
-from elfnet.deploy.load import load
-from elfnet.deploy.run_model import model_of_run
+from elfnet.calibrate.run import calibrate_run, measure_run
+from elfnet.data.build import load_splits
 from elfnet.errors import RequestError
 from elfnet.evaluate.replay import replay
-from elfnet.evaluate.run_table import evaluate_run
+from elfnet.evaluate.run import evaluate_run
+from elfnet.export.from_run import model_of_run
+from elfnet.export.run import export_run
+from elfnet.inference.model import load
 from elfnet.models.attach.attach_exits import attach_exits
-from elfnet.models.attach.by_hand import from_blocks
+from elfnet.models.attach.from_blocks import from_blocks
 from elfnet.models.heads import CosineClassifier
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.load import save_recipe
 from elfnet.recipe.schema import Recipe
-from elfnet.train.session import train_recipe
+from elfnet.run.checkpoint import load_checkpoint, tensors_sha256
+from elfnet.run.directory import RunDirectory
+from elfnet.train.run import train_recipe
 
 EXAMPLE = torch.linspace(-1, 1, 2 * 32 * 32).view(2, 1, 32, 32)
 Tiny = Callable[..., Recipe]
@@ -177,7 +177,7 @@ def test_a_network_that_does_not_suit_data_or_recipe_is_refused(recipe: Recipe, 
         (
             ldam,
             a_network(),
-            "ldam needs cosines, and exit 1 of the network given has a linear classifier",
+            "expects cosines, and exit 1 of the network given has a linear classifier",
         ),
         (plain, a_network(), "model.exits=false contradicts the network given, which has 2 exits"),
         (published, a_network(), "model.weights=w.safetensors is for the recipe's own network"),

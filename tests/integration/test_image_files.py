@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from elfnet.calibrate.run_family import calibrate_run, measure_run
-from elfnet.checkpoint.format import load_checkpoint
-from elfnet.checkpoint.run_directory import RunDirectory
+from elfnet.calibrate.run import calibrate_run, measure_run
 from elfnet.errors import RequestError, WorkError
-from elfnet.evaluate.run_table import evaluate_run
+from elfnet.evaluate.run import evaluate_run
 from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import Recipe
-from elfnet.train.session import train_recipe
+from elfnet.run.checkpoint import load_checkpoint
+from elfnet.run.directory import RunDirectory
+from elfnet.train.run import train_recipe
 
 Make = Callable[..., Recipe]
 

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from elfnet.data.from_recipe import load_splits
-from elfnet.data.source import LabelledImages
-from elfnet.evaluate.run_table import evaluate_run
+from elfnet.data.build import load_splits
+from elfnet.data.types import LabelledImages
+from elfnet.evaluate.run import evaluate_run
 from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import Recipe
-from elfnet.train.session import train_recipe
+from elfnet.train.run import train_recipe
 
 EPOCHS, BATCH, LR, SEEDS = 20, 32, 0.05, (0, 1)
 POINTS_BELOW = 1.5

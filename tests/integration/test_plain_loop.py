@@ -15,16 +15,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from elfnet.checkpoint.format import load_checkpoint
-from elfnet.data.from_recipe import load_splits
+from elfnet.data.build import load_splits
+from elfnet.data.images.transforms import Augmentation
 from elfnet.data.loading.feed import BatchSource, SampledFeed
 from elfnet.data.loading.memory import AugmentedSource, CropFlipSource
 from elfnet.data.loading.normalise import Normalisation
-from elfnet.data.preparation import Augmentation
-from elfnet.data.source import LabelledImages
+from elfnet.data.types import LabelledImages
 from elfnet.models.build import build_network
 from elfnet.recipe.schema import Recipe
-from elfnet.train.session import train_recipe
+from elfnet.run.checkpoint import load_checkpoint
+from elfnet.train.run import train_recipe
 
 EPOCHS, MOMENTUM, DECAY, BATCH = 5, 0.9, 2e-4, 32
 WARM_UP, DROPS, DEFERRED = EPOCHS * 5 / 200, (4, 4), 4  # of 200 epochs: 5, (160, 180), 160, rounded down

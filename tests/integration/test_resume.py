@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from elfnet.checkpoint.format import load_checkpoint, tensors_sha256
-from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.errors import RequestError, WorkError
 from elfnet.recipe.load import save_recipe
 from elfnet.recipe.schema import Recipe
-from elfnet.train.session import train_recipe
+from elfnet.run.checkpoint import load_checkpoint, tensors_sha256
+from elfnet.run.directory import RunDirectory
+from elfnet.train.run import train_recipe
 
 
 def outcome(run: RunDirectory) -> tuple[str, str, list[dict[str, Any]]]:
@@ -35,10 +35,20 @@ def stopped_and_resumed(recipe: Recipe, out: Path, *, stops: tuple[int, ...]) ->
     ("method", "overrides"),
     [
         ("elf-ce-drw", {}),
-        ("elf-ce-drw", {"exits__left": "drop", "exits__train_threshold": "0.3"}),
+        ("elf-ce-drw", {"exits__after_exit": "drop", "exits__train_threshold": "0.3"}),
         ("ldam-drw", {"train__channels_last": "off"}),
         # So little that the temperature rises from the first step on.
         ("distilled-exits", {"criterion__distil_confidence": 0.11}),
+        ("elf-ce-drw", {"model__experts": 3, "exits__train_threshold": "0.3"}),
+        (
+            "elf-ce-drw",
+            {
+                "model__experts": 2,
+                "exits__after_exit": "drop",
+                "exits__train_threshold": "0.3",
+                "criterion__equilibrium": True,
+            },
+        ),
         (
             "elf-ce-drw",
             {
@@ -51,7 +61,7 @@ def stopped_and_resumed(recipe: Recipe, out: Path, *, stops: tuple[int, ...]) ->
             },
         ),
     ],
-    ids=["mask", "drop", "plain-ldam", "distilled", "augmented-and-mixed"],
+    ids=["mask", "drop", "plain-ldam", "distilled", "experts", "experts-drop-equilibrium", "augmented-and-mixed"],
 )
 def test_resumed_equals_uninterrupted(
     tiny: Callable[..., Recipe], tmp_path: Path, method: str, overrides: dict[str, Any]
@@ -68,7 +78,7 @@ def test_resumed_equals_uninterrupted(
 @pytest.mark.slow
 @pytest.mark.parametrize("left", ["mask", "drop"])
 def test_resumed_equals_uninterrupted_compiled(tiny: Callable[..., Recipe], tmp_path: Path, left: str) -> None:
-    recipe = tiny(train__compile="on", exits__left=left, exits__train_threshold="0.3")
+    recipe = tiny(train__compile="on", exits__after_exit=left, exits__train_threshold="0.3")
     whole = train_recipe(recipe, tmp_path / "whole")
     parts = stopped_and_resumed(recipe, tmp_path / "parts", stops=(2, 4))
     assert outcome(parts) == outcome(whole)

@@ -7,15 +7,15 @@ from threading import Thread
 
 import pytest
 
-from elfnet.calibrate.run_family import calibrate_run
-from elfnet.checkpoint.format import load_checkpoint
-from elfnet.checkpoint.run_directory import RunDirectory
+from elfnet.calibrate.run import calibrate_run
 from elfnet.cli.main import main
-from elfnet.deploy.export_run import export_run
 from elfnet.errors import WorkError
+from elfnet.export.run import export_run
 from elfnet.recipe.load import save_recipe
 from elfnet.recipe.schema import Recipe
-from elfnet.train.session import train_recipe
+from elfnet.run.checkpoint import load_checkpoint
+from elfnet.run.directory import RunDirectory
+from elfnet.train.run import train_recipe
 
 
 def _in_another_thread(action: Callable[[], object]) -> BaseException | None:

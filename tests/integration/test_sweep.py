@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from elfnet.errors import WorkError
-from elfnet.sweep.run_sweep import run_sweep
+from elfnet.sweep import run_sweep
 
 
 def test_runs_are_trained_and_measured(tiny_settings: dict[str, Any], tmp_path: Path) -> None:

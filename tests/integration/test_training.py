@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 import torch
 
-from elfnet.checkpoint.format import load_checkpoint
-from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.data.from_recipe import load_splits
+from elfnet.data.build import load_splits
 from elfnet.data.loading.feed import EvaluationFeed
 from elfnet.data.loading.memory import PlainSource
 from elfnet.data.loading.normalise import Normalisation
-from elfnet.evaluate.derived import derive
+from elfnet.evaluate.confidence import compute_confidences
 from elfnet.evaluate.replay import replay
-from elfnet.evaluate.run_table import evaluate_run
+from elfnet.evaluate.run import evaluate_run
 from elfnet.exits.policy import uniform_policy
-from elfnet.models.from_recipe import network_of
+from elfnet.models.build import network_of
 from elfnet.recipe.schema import Recipe
-from elfnet.train.session import train_recipe
+from elfnet.run.checkpoint import load_checkpoint
+from elfnet.run.directory import RunDirectory
+from elfnet.train.run import train_recipe
 
 
 def test_golden_trajectory(trained: RunDirectory) -> None:
@@ -114,7 +114,7 @@ def test_direct_run_equals_replay(trained: RunDirectory) -> None:
     source = PlainSource(splits.test.images_NHWC, Normalisation.of(splits.train), device=torch.device("cpu"))
     images = EvaluationFeed(source, len(splits.test), batch_size=1)
     # A threshold that really divides them.
-    middle = float(np.median(derive(table).confidence_NE[:, 1]))
+    middle = float(np.median(compute_confidences(table).confidence_NE[:, 1]))
     policy = uniform_policy("middle", middle, table.exits, table.confidence_scale)
     expected = replay(table, policy)
     differ = 0

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from elfnet.checkpoint.format import load_checkpoint, tensors_sha256
-from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.evaluate.run_table import evaluate_run
+from elfnet.evaluate.run import evaluate_run
 from elfnet.recipe.schema import Recipe
-from elfnet.train.session import train_recipe
+from elfnet.run.checkpoint import load_checkpoint, tensors_sha256
+from elfnet.run.directory import RunDirectory
+from elfnet.train.run import train_recipe
 
 
 def _averaged(tiny: Callable[..., Recipe]) -> Recipe:

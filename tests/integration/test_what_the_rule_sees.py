@@ -7,19 +7,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from elfnet.checkpoint.format import load_checkpoint
-from elfnet.criterion.logit_adjusted import LogitAdjusted, log_prior
-from elfnet.data.from_recipe import load_splits
+from elfnet.data.build import load_splits
 from elfnet.data.loading.build import normalisation_of
 from elfnet.data.loading.feed import TrainingBatch
-from elfnet.data.source import LabelledImages
-from elfnet.evaluate.run_table import evaluate_run
+from elfnet.data.types import LabelledImages
+from elfnet.evaluate.run import evaluate_run
 from elfnet.exits.training_rule import TrainingRule
-from elfnet.methods.mixing import MixedBatch
-from elfnet.methods.mixup import Mixup
-from elfnet.models.from_recipe import network_of
+from elfnet.losses.logit_adjusted import LogitAdjusted, log_prior
+from elfnet.methods.mixup import MixedBatch, Mixup
+from elfnet.models.build import network_of
 from elfnet.recipe.schema import Recipe
-from elfnet.train.session import train_recipe
+from elfnet.run.checkpoint import load_checkpoint
+from elfnet.train.run import train_recipe
 
 
 def naive_visited(logits_EBC: Tensor, target_B: Tensor) -> Tensor:

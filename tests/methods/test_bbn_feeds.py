@@ -8,8 +8,8 @@ import pytest
 from elfnet.data.loading.build import training_batches
 from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import DataRecipe
-from elfnet.train import assemble
-from elfnet.train.session import train_recipe
+from elfnet.train import build as assemble
+from elfnet.train.run import train_recipe
 
 
 def test_the_first_sees_the_data_as_they_are_and_the_second_mostly_rare_classes(

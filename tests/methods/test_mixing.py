@@ -10,19 +10,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from elfnet.criterion.labels import Labels
 from elfnet.data.loading.feed import Partners, Request, TrainingBatch
+from elfnet.losses.base import Labels
 from elfnet.methods.bbn import BilateralForward, CumulativeSchedule
 from elfnet.methods.cutmix import Box, CutMix, MinorityCutMix, draw_box
-from elfnet.methods.mixing import MixedBatch, MixSchedule, PairMixing, unmixed
-from elfnet.methods.mixup import ManifoldForward, ManifoldMixup, Mixup
-from elfnet.models.build import build_network
+from elfnet.methods.mixup import ManifoldForward, ManifoldMixup, MixedBatch, MixSchedule, Mixup, PairMixing, unmixed
+from elfnet.models.build import TwoBranchHead, build_network
 from elfnet.models.staged import StagedNetwork
-from elfnet.models.two_branches import TwoBranchHead
 
 IMAGES = torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
 TARGET = torch.tensor([0, 1, 2, 0, 1, 2])
 REQUEST = Request(np.arange(10, 16), np.zeros(6, dtype=np.int64))
+ROWS = torch.from_numpy(REQUEST.rows_r)
 
 
 def _schedule(**changes: Any) -> MixSchedule:
@@ -34,11 +33,10 @@ def _batch(
 ) -> TrainingBatch:
     """The batch of a feed with one process: partners are other examples of the batch."""
     partners = None if mixing is None else mixing.partners(epoch, step, REQUEST)
-    rows_B = torch.from_numpy(REQUEST.rows_r)
     if partners is None:
-        return TrainingBatch(step, images, TARGET, rows_B)
+        return TrainingBatch(step, images, TARGET, ROWS)
     place_B = torch.from_numpy(partners.rows_r - 10)
-    return TrainingBatch(step, images, TARGET, rows_B, Partners(images, TARGET, place_B))
+    return TrainingBatch(step, images, TARGET, ROWS, Partners(images, TARGET, place_B))
 
 
 def _plain() -> StagedNetwork:
@@ -95,7 +93,7 @@ def test_some_epochs_and_some_batches_are_not_mixed() -> None:
     assert 160 < sum(half) < 240
     assert half == [mixed(0, step, probability=0.5) for step in range(400)]
     mixing = CutMix(_schedule(off_epochs=3))
-    assert mixing(_batch(mixing), 0) == MixedBatch(IMAGES, Labels(TARGET), {})
+    assert mixing(_batch(mixing), 0) == MixedBatch(IMAGES, Labels(TARGET), {}, ROWS)
 
 
 def test_mixup_is_the_mean_of_the_pair_its_labels_name() -> None:
@@ -292,4 +290,4 @@ def test_bbn_runs_each_half_through_its_own_branch() -> None:
 
 
 def test_an_unmixed_batch_is_what_it_was() -> None:
-    assert unmixed(_batch(), 3) == MixedBatch(IMAGES, Labels(TARGET), {})
+    assert unmixed(_batch(), 3) == MixedBatch(IMAGES, Labels(TARGET), {}, ROWS)

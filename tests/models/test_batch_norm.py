@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from elfnet.models.batch_norm import BatchNorm2d, reset_statistics
+from elfnet.models.layers import BatchNorm2d, reset_statistics
 
 
 def _pair() -> tuple[BatchNorm2d, nn.BatchNorm2d]:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from elfnet.models.build import build_network
-from elfnet.models.cost import NetworkCost, count_cost
+from elfnet.models.flops import NetworkCost, count_cost
 from elfnet.models.staged import StagedNetwork
 
 CIFAR = (3, 32, 32)

@@ -5,7 +5,7 @@ import onnxruntime  # type: ignore[import-untyped]
 import pytest
 import torch
 
-from elfnet.deploy.onnx_export import export_stages
+from elfnet.export.onnx import export_stages
 from elfnet.models.build import build_network
 
 

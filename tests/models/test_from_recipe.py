@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import save_file
 
 from elfnet.errors import RequestError
-from elfnet.models.from_recipe import load_initial_weights, network_of, network_signature, settled
-from elfnet.models.published_names import export_backbone
+from elfnet.models.build import load_initial_weights, network_of, network_signature, resolve_defaults
+from elfnet.models.pretrained import export_backbone
 from elfnet.recipe.schema import ModelRecipe
 
 SMALL = ModelRecipe(backbone="resnet8")
@@ -62,12 +62,14 @@ def test_signatures_of_checkpoints_that_exist_stay_valid() -> None:
 
 
 def test_settings_left_to_the_backbone_are_written_out() -> None:
-    assert settled(SMALL) == settled(SMALL.model_copy(update={"head_filters": 64, "exit_head": "conv"}))
-    assert settled(SMALL).head_filters == 64
-    large = settled(ModelRecipe(backbone="resnet50"))
+    assert resolve_defaults(SMALL) == resolve_defaults(
+        SMALL.model_copy(update={"head_filters": 64, "exit_head": "conv"})
+    )
+    assert resolve_defaults(SMALL).head_filters == 64
+    large = resolve_defaults(ModelRecipe(backbone="resnet50"))
     assert (large.exit_head, large.head_filters) == ("separable", 0)
-    assert settled(ModelRecipe(backbone="densenet169")).exit_head == "conv"
-    assert settled(ModelRecipe(backbone="resnet50", exit_head="conv", head_filters=8)).head_filters == 8
+    assert resolve_defaults(ModelRecipe(backbone="densenet169")).exit_head == "conv"
+    assert resolve_defaults(ModelRecipe(backbone="resnet50", exit_head="conv", head_filters=8)).head_filters == 8
 
 
 def test_weights_are_read_when_a_run_starts_and_never_to_build_the_network(tmp_path: Path) -> None:

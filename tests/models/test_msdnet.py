@@ -9,13 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from elfnet.deploy.onnx_export import export_stages
-from elfnet.deploy.torch_backend import TorchBackend
 from elfnet.errors import RequestError
+from elfnet.export.onnx import export_stages
+from elfnet.inference.backends.torch import TorchBackend
 from elfnet.models.build import build_network
-from elfnet.models.cost import count_cost
-from elfnet.models.msdnet import Block, msdnet
-from elfnet.models.packed_scales import PackedBackbone
+from elfnet.models.flops import count_cost
+from elfnet.models.msdnet import Block, PackedBackbone, msdnet
 from elfnet.models.staged import StagedNetwork
 
 State = dict[str, Tensor]

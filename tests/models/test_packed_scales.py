@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from elfnet.models.heads import exit_head
-from elfnet.models.packed_scales import PackedBackbone, Packing
+from elfnet.models.msdnet import PackedBackbone, Packing
 
 
 def _maps(channels: tuple[int, ...], side: int, *, batch: int = 3) -> list[Tensor]:

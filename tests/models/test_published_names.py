@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from elfnet.models.build import build_network
-from elfnet.models.published_names import export_backbone, published_names
+from elfnet.models.pretrained import export_backbone, published_names
 
 Named = Iterator[tuple[str, tuple[int, ...]]]
 

@@ -5,7 +5,7 @@ import torch
 
 from elfnet.errors import RequestError
 from elfnet.models.build import build_network
-from elfnet.models.cost import count_cost
+from elfnet.models.flops import count_cost
 
 
 def test_has_one_block_and_one_classifier_more_than_the_plain_network() -> None:

@@ -9,12 +9,11 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from elfnet.checkpoint.format import Checkpoint, save_checkpoint
 from elfnet.errors import WorkError
 from elfnet.models.build import build_network
-from elfnet.models.published_names import export_backbone
+from elfnet.models.pretrained import export_backbone, load_backbone_weights
 from elfnet.models.staged import StagedNetwork
-from elfnet.models.weights import load_backbone_weights
+from elfnet.run.checkpoint import Checkpoint, save_checkpoint
 
 State = dict[str, Tensor]
 

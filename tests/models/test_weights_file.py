@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from elfnet.errors import RequestError, WorkError
-from elfnet.models.weights_file import read_weights_file
+from elfnet.models.pretrained import read_weights_file
 
 TENSORS = {"a.weight": torch.arange(6.0).reshape(2, 3), "a.steps": torch.tensor(4)}
 

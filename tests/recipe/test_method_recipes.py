@@ -19,6 +19,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "msdnet": {**JOINT, "exits.confidence": "probability", "model.backbone": "msdnet"},
     "mixup": {**PLAIN, "train.mix": "mixup", "train.mix_alpha": 1},
     "manifold-mixup": {**PLAIN, "train.mix": "manifold", "train.mix_alpha": 1},
+    "balanced": {"data.sampler": "shuffle", "refit.epochs": 0, "refit.head": "auto"},
     "crt": {**ANEW, "model.head": "linear"},
     "lws": {**ANEW, "model.head": "scaled"},
     "ce-effective": {**PLAIN, "criterion.reweight": "effective", "train.drw_start": 0},

@@ -7,21 +7,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from markupsafe import Markup
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from elfnet import atomic
 from elfnet.calibrate.line_search import line_search
-from elfnet.calibrate.run_family import results_on
-from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.data.from_recipe import load_splits
+from elfnet.calibrate.run import results_on
+from elfnet.data.build import load_splits
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.recipe.load import DEFAULT_RECIPE, load_recipe
-from elfnet.report import figure_catalogue
-from elfnet.report.figures.class_distribution import class_distribution
-from elfnet.report.figures.reliability import reliability_by_exit
-from elfnet.report.markup import Markup, element
-from elfnet.report.run_figure import RunFigure
+from elfnet.report.figures import catalogue as catalogue
+from elfnet.report.figures.base import RunFigure
+from elfnet.report.figures.classes import class_distribution
+from elfnet.report.figures.exits import reliability_by_exit
+from elfnet.report.html import DrawnFigure
+from elfnet.run.directory import RunDirectory
 
 RunFactory = Callable[..., RunDirectory]
 
@@ -184,19 +185,19 @@ def digits_run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page without drawings, which take most of the time: only what is said about them."""
+    """A page with captions but without drawings, which take most of the time."""
 
-    def words_only(figure: RunFigure, key: str) -> Markup:
-        return element("figure", element("figcaption", figure.title, " ", figure.caption), id=f"{key}-{figure.name}")
+    def caption_only(figure: RunFigure, key: str) -> DrawnFigure:
+        return DrawnFigure(figure.title, figure.caption, Markup(f'<svg id="{key}-{figure.name}"></svg>'))
 
-    monkeypatch.setattr("elfnet.report.figure_block.figure_block", words_only)
+    monkeypatch.setattr("elfnet.report.svg.draw_figure", caption_only)
 
 
 @pytest.fixture
 def two_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of all that can be drawn of a run, two figures."""
-    monkeypatch.setattr(figure_catalogue, "OF_ANY_RUN", (class_distribution, reliability_by_exit))
-    monkeypatch.setattr(figure_catalogue, "OF_A_RUN_WITH_EXITS", ())
+    monkeypatch.setattr(catalogue, "RUN_FIGURES", (class_distribution, reliability_by_exit))
+    monkeypatch.setattr(catalogue, "EXIT_FIGURES", ())
 
 
 @pytest.fixture

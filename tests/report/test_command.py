@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.cli.report import run
+from elfnet.run.directory import RunDirectory
 
 
 @pytest.mark.usefixtures("undrawn", "two_figures")

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import matplotlib
 import pytest
 
-from elfnet.report.figures.class_distribution import draw_class_distribution
+from elfnet.report.figures.classes import draw_class_distribution
 from elfnet.report.svg import inline_svg
 
 NAMES = ["<script>alert(1)</script>", "$x_1$", "橙", 'url(#a) id="b"']

@@ -1,4 +1,4 @@
-"""A service around a small real classifier of digits: exit k sees the image at 2, 4 or 8 pixels a side."""
+"""A service with a small real classifier of digits: its exits see the image at 2, 4 and 8 pixels per side."""
 
 # Shapes: N images, C classes, H height, W width, D inputs of a linear classifier
 
@@ -16,16 +16,12 @@ from sklearn.datasets import load_digits
 from starlette.testclient import TestClient
 
 from elfnet.calibrate.family import Family
-from elfnet.calibrate.fixed_points import fixed_points
-from elfnet.deploy.engine import Engine
-from elfnet.deploy.images.preprocess import Preprocess
-from elfnet.deploy.model import Model
+from elfnet.calibrate.line_search import fixed_points
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.serve.app import create_app
-from elfnet.serve.run import listen, server_for
-from elfnet.serve.samples import Sample
-from elfnet.serve.service import Service
-from elfnet.serve.settings import ServeSettings
+from elfnet.inference.engine import Engine
+from elfnet.inference.model import Model
+from elfnet.inference.preprocess import Preprocess
+from elfnet.serve import Sample, ServeSettings, Service, bind_socket, build_server, create_app
 
 SIDES = (2, 4, 8)
 CLASSES = 10
@@ -59,7 +55,7 @@ class LinearBackend:
         return images_BKHW[:, 0]
 
     def run(self, k: int, features: Any) -> tuple[Any, NDArray[np.float32]]:
-        # Row by row, so that an image gets the same bits alone and in company.
+        # Row by row, so that an image gets the same bits in any batch.
         rows = [row @ self.weights_DC[k] for row in _pooled(features, SIDES[k])]
         return features, np.array(rows, dtype=np.float32).reshape(len(features), CLASSES)
 
@@ -112,12 +108,12 @@ def model(backend: LinearBackend, family: Family) -> Model:
 
 @pytest.fixture
 def make_client(model: Model) -> Iterator[Callable[..., TestClient]]:
-    """A client of a running service; settings as keywords."""
+    """Creates clients of a running service; settings as keywords."""
     opened: list[TestClient] = []
 
     def make(*, token: str | None = None, **settings: Any) -> TestClient:
         service = Service(model, name="digits", settings=ServeSettings(**settings), token=token)
-        client = TestClient(create_app(service))
+        client = TestClient(create_app(service), base_url="http://localhost")
         client.__enter__()
         opened.append(client)
         return client
@@ -134,7 +130,7 @@ def client(make_client: Callable[..., TestClient]) -> TestClient:
 
 @pytest.fixture(scope="session")
 def png() -> Callable[[NDArray[np.uint8]], bytes]:
-    """Pixels as the bytes of a PNG file."""
+    """Encodes pixels as the bytes of a PNG file."""
 
     def encode(pixels: NDArray[np.uint8]) -> bytes:
         file = io.BytesIO()
@@ -151,7 +147,7 @@ def digit_files(digit_pixels: NDArray[np.uint8], png: Callable[[NDArray[np.uint8
 
 @pytest.fixture(scope="session")
 def as_json() -> Callable[..., dict[str, Any]]:
-    """A JSON request for files."""
+    """Makes a JSON body from image files."""
 
     def make(files: list[bytes], **more: Any) -> dict[str, Any]:
         return {"images": [base64.b64encode(content).decode() for content in files], **more}
@@ -160,15 +156,15 @@ def as_json() -> Callable[..., dict[str, Any]]:
 
 
 class Live:
-    """A service that really listens, in a thread."""
+    """A service with a real socket, in a thread."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self.socket = listen("127.0.0.1", 0)
+        self.socket = bind_socket("127.0.0.1", 0)
         self.port: int = self.socket.getsockname()[1]
-        self.server = server_for(service)
+        self.server = build_server(service)
         self._thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.socket]})
-        # Connections wait in the socket's queue until the server takes them.
+        # Connections wait in the socket's backlog until the server accepts them.
         self.socket.listen()
         self._thread.start()
 
@@ -187,7 +183,7 @@ class Live:
 
 @pytest.fixture
 def live(model: Model) -> Iterator[Callable[..., Live]]:
-    """A service on a port of its own; settings as keywords."""
+    """Starts services on ports of their own; settings as keywords."""
     running: list[Live] = []
 
     def start(*, samples: tuple[Sample, ...] = (), token: str | None = None, **settings: Any) -> Live:

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from elfnet.exits.training_rule import TrainingRule, exit_taken
 from elfnet.models.build import build_network
+from elfnet.models.experts import ExpertNetwork, own_logits
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.load import load_recipe
-from elfnet.train.exiting_forward import ExitingForward
+from elfnet.train.forward import ExitingForward, forward_and_mixing
 from elfnet.train.gradient_equilibrium import GradientEquilibrium, scale_gradient
-from elfnet.train.training_forward import forward_and_mixing
 
 
 class Times(nn.Module):
@@ -74,7 +74,7 @@ def _gradients(network: StagedNetwork) -> dict[str, float]:
 @pytest.mark.parametrize("left", ["mask", "drop"])
 def test_gradients_are_those_computed_by_hand(left: Literal["mask", "drop"]) -> None:
     network = StagedNetwork([Times(w) for w in STAGES], [Times(w) for w in HEADS], classes=1)
-    forward = ExitingForward(network, NobodyLeaves(threshold=0.5), left=left, equilibrium=True)
+    forward = ExitingForward(network, NobodyLeaves(threshold=0.5), after_exit=left, equilibrium=True)
     logits_EBC, _ = forward(torch.ones(1, 1, dtype=torch.float64), torch.zeros(1, dtype=torch.long))
     assert logits_EBC.flatten().tolist() == [f * w for f, w in zip(FEATURES, HEADS, strict=True)]
     logits_EBC.sum().backward()
@@ -99,6 +99,33 @@ def test_every_tensor_that_a_stage_passes_on_is_scaled() -> None:
     # The parts are 1 and 10 times what the network above has.
     assert _gradients(network)["stages.0.factor"] == pytest.approx(11 * INTO_1, rel=1e-12)
     assert _gradients(network)["stages.1.factor"] == pytest.approx(11 * INTO_2 * FEATURES[0], rel=1e-12)
+
+
+@pytest.mark.parametrize("left", ["mask", "drop"])
+def test_experts_weigh_as_much_as_other_exits_and_get_their_full_gradient(left: Literal["mask", "drop"]) -> None:
+    groups, classifiers = (5.0, 6.0, 7.0), (13.0, 17.0, 19.0)
+    network = ExpertNetwork(
+        [Times(w) for w in STAGES[:2]],
+        [Times(w) for w in HEADS[:2]],
+        [Times(w) for w in groups],
+        [Times(w) for w in classifiers],
+        classes=1,
+    )
+    forward = ExitingForward(network, NobodyLeaves(threshold=0.5), after_exit=left, equilibrium=True)
+    answers_EBC, _ = forward(torch.ones(1, 1, dtype=torch.float64), torch.zeros(1, dtype=torch.long))
+    torch.autograd.backward(own_logits(answers_EBC, experts=3).sum())
+    # Behind stage 2 are four exits: its own head and three experts. Behind stage 1 there is one more.
+    into_2 = (HEADS[1] + sum(g * c for g, c in zip(groups, classifiers, strict=True))) / 4
+    into_1 = HEADS[0] / 5 + (into_2 * STAGES[1]) * 4 / 5
+    expected = {
+        "stages.0.factor": into_1,
+        "stages.1.factor": into_2 * FEATURES[0],
+        "heads.0.factor": FEATURES[0],
+        "heads.1.factor": FEATURES[1],
+    }
+    for k, (group, classifier) in enumerate(zip(groups, classifiers, strict=True), start=2):
+        expected |= {f"stages.{k}.factor": classifier * FEATURES[1], f"heads.{k}.factor": group * FEATURES[1]}
+    assert _gradients(network) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("exits", [1, 2, 5])
@@ -173,9 +200,9 @@ def test_a_compiled_step_is_the_same_step(left: Literal["mask", "drop"]) -> None
         (logits_EBC.square().sum(dim=-1) * visited_EB).sum().backward()
         return [p.grad for p in network.parameters() if p.grad is not None]
 
-    forward = ExitingForward(network, OddOnesLeave(threshold=0.5), left=left, equilibrium=True)
+    forward = ExitingForward(network, OddOnesLeave(threshold=0.5), after_exit=left, equilibrium=True)
     expected = gradients(forward)
-    compiled = ExitingForward(network, OddOnesLeave(threshold=0.5), left=left, equilibrium=True)
+    compiled = ExitingForward(network, OddOnesLeave(threshold=0.5), after_exit=left, equilibrium=True)
     with pytest.MonkeyPatch.context() as patch:
         _without_code_generation(patch)
         compiled.compile_for(8)

@@ -10,9 +10,9 @@ import pytest
 FAULTS = """
 import resource, sys
 import torch
-from elfnet.train.kept_memory import keep_freed_memory
+from elfnet.train.machine import tune_malloc
 
-kept = keep_freed_memory()
+kept = tune_malloc()
 faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 torch.ones(2**21)
 before = faults()

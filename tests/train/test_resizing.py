@@ -10,7 +10,7 @@ from torch.nn import functional
 from elfnet.errors import RequestError
 from elfnet.recipe.load import load_recipe
 from elfnet.train.resizing import FULL_SIZE, ProgressiveResizing
-from elfnet.train.session import train_recipe
+from elfnet.train.run import train_recipe
 
 
 def test_the_side_grows_in_steps_of_an_eighth() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from elfnet.checkpoint.run_directory import RunDirectory
 from elfnet.errors import RequestError
 from elfnet.recipe.load import load_recipe
-from elfnet.train.run_log import JsonLines, open_loggers
+from elfnet.run.directory import RunDirectory
+from elfnet.train.logging import JsonLines, open_loggers
 
 RECORD = {"epoch": 3, "loss": 1.5, "exit_share": [0.25, 0.75], "loss_by_exit": [None, 2.0], "weights": "none"}
 

@@ -1,1 +1,53 @@
-"""Thresholds fitted on data that is not the test split, and the family of operating points they give."""
+"""Operating points from the calibration split: thresholds for a budget, an accuracy floor, or a promise.
+
+The test split is refused. Only `calibrate_run` and `measure_run` need torch.
+"""
+
+from typing import TYPE_CHECKING
+
+from elfnet.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from elfnet.calibrate.confidence import fit_scales
+    from elfnet.calibrate.family import Family, OperatingPoint
+    from elfnet.calibrate.fit import FamilyRequest, fit_family
+    from elfnet.calibrate.geometric import geometric_policy
+    from elfnet.calibrate.per_exit import thresholds_for_budget, thresholds_for_floor
+    from elfnet.calibrate.risk.control import control_risk, control_risks
+    from elfnet.calibrate.run import calibrate_run, measure_run
+
+_MODULES = {
+    "Family": "elfnet.calibrate.family",
+    "FamilyRequest": "elfnet.calibrate.fit",
+    "OperatingPoint": "elfnet.calibrate.family",
+    "calibrate_run": "elfnet.calibrate.run",
+    "control_risk": "elfnet.calibrate.risk.control",
+    "control_risks": "elfnet.calibrate.risk.control",
+    "fit_family": "elfnet.calibrate.fit",
+    "fit_scales": "elfnet.calibrate.confidence",
+    "geometric_policy": "elfnet.calibrate.geometric",
+    "measure_run": "elfnet.calibrate.run",
+    "thresholds_for_budget": "elfnet.calibrate.per_exit",
+    "thresholds_for_floor": "elfnet.calibrate.per_exit",
+}
+
+__all__ = [
+    "Family",
+    "FamilyRequest",
+    "OperatingPoint",
+    "calibrate_run",
+    "control_risk",
+    "control_risks",
+    "fit_family",
+    "fit_scales",
+    "geometric_policy",
+    "measure_run",
+    "thresholds_for_budget",
+    "thresholds_for_floor",
+]
+
+__getattr__ = lazy_names(__name__, _MODULES)
+
+
+def __dir__() -> list[str]:
+    return __all__

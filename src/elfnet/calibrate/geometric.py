@@ -5,8 +5,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.calibrate.require_calibration import ROUNDING, require_budget, require_calibration
-from elfnet.evaluate.derived import Derived
+from elfnet.calibrate.family import ROUNDING, require_budget, require_calibration
+from elfnet.evaluate.confidence import ExitConfidences
 from elfnet.exits.policy import NEVER, Policy
 
 LARGEST_LOG_Q = 50.0
@@ -16,7 +16,7 @@ SMALLEST_STEP = 1e-12
 """Where the bisection over log q ends: far below what moves one of a million examples."""
 
 
-def geometric_policy(derived: Derived, budget: float, *, name: str | None = None) -> Policy:
+def geometric_policy(derived: ExitConfidences, budget: float, *, name: str | None = None) -> Policy:
     """Thresholds of the rule whose mean cost on this table comes closest to the budget without exceeding it.
 
     Of N examples N q^k / (q + ... + q^E) are meant to leave at exit k, the most confident of those who are still
@@ -51,7 +51,7 @@ def geometric_policy(derived: Derived, budget: float, *, name: str | None = None
     return derived.policy(name, best)
 
 
-def _walk(derived: Derived, order_TN: NDArray[np.int64], log_q: float) -> tuple[float, tuple[float, ...]]:
+def _walk(derived: ExitConfidences, order_TN: NDArray[np.int64], log_q: float) -> tuple[float, tuple[float, ...]]:
     """Mean cost and thresholds for one q, exit by exit among those who are still there."""
     examples, exits = derived.confidence_NE.shape
     weight_E = np.exp(log_q * np.arange(exits) - max(0.0, log_q * (exits - 1)))

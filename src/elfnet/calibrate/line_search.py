@@ -3,13 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from elfnet.calibrate.family import Family, most_accurate
-from elfnet.calibrate.operating_point import Expected, OperatingPoint
-from elfnet.calibrate.require_calibration import require_calibration
+from elfnet.calibrate.family import Expected, Family, OperatingPoint, most_accurate, require_calibration
 from elfnet.errors import RequestError
-from elfnet.evaluate.accuracy import measure
-from elfnet.evaluate.derived import Derived, derive
+from elfnet.evaluate.confidence import ExitConfidences, compute_confidences
 from elfnet.evaluate.exit_table import ExitTable
+from elfnet.evaluate.metrics import measure
 from elfnet.evaluate.replay import replay
 from elfnet.exits.policy import NEVER, Policy
 from elfnet.exits.threshold import parse_threshold
@@ -49,7 +47,7 @@ def line_search(
             f"tolerance_points={tolerance_points!r} must not be negative; 1.0 means one point of accuracy"
         )
 
-    derived = derive(table, confidence_scale)
+    derived = compute_confidences(table, confidence_scale)
     full = measured_point(derived, derived.uniform("full", NEVER), rule="full depth")
     searched = [
         measured_point(derived, derived.uniform(name, threshold), rule="line search")
@@ -75,7 +73,7 @@ def named_thresholds(candidates: Sequence[str | float], classes: int) -> dict[st
 
 
 def measured_point(
-    derived: Derived, policy: Policy, *, rule: str, promise: dict[str, Any] | None = None
+    derived: ExitConfidences, policy: Policy, *, rule: str, promise: dict[str, Any] | None = None
 ) -> OperatingPoint:
     """A policy with what it gives on a table."""
     metrics = measure(derived.table, replay(derived, policy), with_confusion=False)
@@ -87,3 +85,18 @@ def _cheapest(points: list[OperatingPoint], least_accuracy: float) -> OperatingP
     # The same slack as among equally accurate points: rounding must not exclude a point exactly at the limit.
     enough = [point for point in points if point.expected.balanced_accuracy >= least_accuracy - 1e-12]
     return min(enough, key=lambda point: (point.expected.mean_cost, -point.expected.balanced_accuracy))
+
+
+def fixed_points(
+    table: ExitTable, thresholds: Sequence[str | float], *, confidence_scale: float | None = None
+) -> Family:
+    """Full depth and one point per threshold, in the order given."""
+    derived = compute_confidences(table, confidence_scale)
+    policies = [
+        derived.uniform("full", NEVER),
+        *(derived.uniform(name, threshold) for name, threshold in named_thresholds(thresholds, table.classes).items()),
+    ]
+    points = [
+        measured_point(derived, policy, rule="full depth" if policy.name == "full" else "fixed") for policy in policies
+    ]
+    return Family.of(table, points, confidence_scale=derived.confidence_scale)

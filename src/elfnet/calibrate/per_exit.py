@@ -10,15 +10,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from elfnet.calibrate.require_calibration import ROUNDING, require_budget, require_calibration
+from elfnet.calibrate.family import ROUNDING, require_budget, require_calibration
 from elfnet.calibrate.threshold_search import AboveFloor, ThresholdSearch, WithinBudget
-from elfnet.data.groups import GROUP_NAMES
+from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.errors import RequestError
-from elfnet.evaluate.derived import Derived
+from elfnet.evaluate.confidence import ExitConfidences
 from elfnet.exits.policy import Policy
 
 
-def thresholds_for_budget(derived: Derived, budget: float, *, name: str | None = None) -> Policy:
+def thresholds_for_budget(derived: ExitConfidences, budget: float, *, name: str | None = None) -> Policy:
     """The most accurate thresholds whose mean cost on this table is at most the budget.
 
     Args:
@@ -30,7 +30,7 @@ def thresholds_for_budget(derived: Derived, budget: float, *, name: str | None =
     return policy if name is None else replace(policy, name=name)
 
 
-def family_for_budgets(derived: Derived, budgets: Sequence[float]) -> tuple[Policy, ...]:
+def family_for_budgets(derived: ExitConfidences, budgets: Sequence[float]) -> tuple[Policy, ...]:
     """One policy per budget, in the order given, named `budget=0.6`; a larger budget is never less accurate."""
     require_calibration(derived.table)
     for budget in budgets:
@@ -48,7 +48,7 @@ def family_for_budgets(derived: Derived, budgets: Sequence[float]) -> tuple[Poli
 
 
 def thresholds_for_floor(
-    derived: Derived, floor: float, *, group: str | None = None, name: str | None = None
+    derived: ExitConfidences, floor: float, *, group: str | None = None, name: str | None = None
 ) -> Policy:
     """The cheapest thresholds whose accuracy on this table is at least the floor.
 
@@ -67,7 +67,7 @@ def thresholds_for_floor(
     return derived.policy(name, search.best(goal))
 
 
-def _require_floor(derived: Derived, goal: AboveFloor, search: ThresholdSearch) -> None:
+def _require_floor(derived: ExitConfidences, goal: AboveFloor, search: ThresholdSearch) -> None:
     choices = [name for name, size in zip(GROUP_NAMES, goal.size_G, strict=True) if size]
     if goal.group not in (None, "worst", *choices):
         problem = "has no examples" if goal.group in GROUP_NAMES else "is unknown"

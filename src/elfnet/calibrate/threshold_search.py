@@ -14,16 +14,16 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.calibrate.require_calibration import ROUNDING
+from elfnet.calibrate.family import ROUNDING
 from elfnet.calibrate.threshold_space import Outcomes, ThresholdSpace
-from elfnet.data.groups import GROUP_NAMES
-from elfnet.evaluate.derived import Derived
+from elfnet.data.long_tail import GROUP_NAMES
+from elfnet.evaluate.confidence import ExitConfidences
 from elfnet.exits.policy import NEVER
 
 GRID_CELLS = 2**18
 """Points of the coarse grid: 512 x 512 thresholds for two early exits, 64 for each of three, 12 for each of five."""
 
-MOST_EXITS_FOR_ALL_CHOICES = 4
+MAX_EXITS_FOR_ALL_CHOICES = 4
 """With more early exits than this only leaving out one at a time is tried: the choices double with every exit."""
 
 NEIGHBOURS = np.arange(-2, 3)
@@ -88,7 +88,7 @@ class ThresholdSearch:
         cells: points of the coarse grid; fewer are quicker and a little worse.
     """
 
-    def __init__(self, derived: Derived, *, cells: int | None = None) -> None:
+    def __init__(self, derived: ExitConfidences, *, cells: int | None = None) -> None:
         self._exits = derived.table.exits
         self._choices = [
             _SearchOfChoice(ThresholdSpace(derived, used), cells or GRID_CELLS) for used in _choices_of_exits(derived)
@@ -116,12 +116,12 @@ class ThresholdSearch:
         return self._choices[0].space.full_depth()
 
 
-def _choices_of_exits(derived: Derived) -> list[tuple[int, ...]]:
+def _choices_of_exits(derived: ExitConfidences) -> list[tuple[int, ...]]:
     """Sets of early exits to try, all of them first."""
     early = tuple(range(derived.table.exits - 1))
     if derived.combine or derived.table.head_cost_E is None or not early:
         return [early]
-    if len(early) <= MOST_EXITS_FOR_ALL_CHOICES:
+    if len(early) <= MAX_EXITS_FOR_ALL_CHOICES:
         return [used for size in range(len(early), -1, -1) for used in combinations(early, size)]
     return [early, *(tuple(k for k in early if k != left_out) for left_out in early), ()]
 

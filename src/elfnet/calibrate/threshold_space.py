@@ -15,12 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.calibrate.require_calibration import ROUNDING
-from elfnet.data.groups import GROUP_NAMES
+from elfnet.calibrate.family import ROUNDING
+from elfnet.data.long_tail import GROUP_NAMES
+from elfnet.evaluate.confidence import ExitConfidences
 from elfnet.evaluate.curve import spread_thresholds
-from elfnet.evaluate.derived import Derived
-from elfnet.exits.cost_to_exit import cost_to_exit
-from elfnet.exits.policy import NEVER
+from elfnet.exits.policy import NEVER, cost_to_exit
 
 GROUPS = len(GROUP_NAMES)
 
@@ -54,7 +53,7 @@ class ThresholdSpace:
         size_G: number of examples by frequency group.
     """
 
-    def __init__(self, derived: Derived, used: Sequence[int] | None = None) -> None:
+    def __init__(self, derived: ExitConfidences, used: Sequence[int] | None = None) -> None:
         table = derived.table
         self.used = tuple(range(table.exits - 1) if used is None else used)
         columns = [*self.used, table.exits - 1]
@@ -138,7 +137,7 @@ class ThresholdSpace:
         return Outcomes(total_PQ[:, :-1].sum(axis=1), total_PQ[:, :-1], cost_P)
 
 
-def _cost_with(derived: Derived, used: Sequence[int]) -> NDArray[np.float64]:
+def _cost_with(derived: ExitConfidences, used: Sequence[int]) -> NDArray[np.float64]:
     """Cost up to each exit of the network, shape (E,), if only these early exits and the last are looked at."""
     table = derived.table
     thresholds = tuple(0.5 if k in used else NEVER for k in range(table.exits - 1))

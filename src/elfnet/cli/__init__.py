@@ -1,1 +1,1 @@
-"""One verb a file, thin over the library."""
+"""The command line: one verb per file, thin over the library."""

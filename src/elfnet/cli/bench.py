@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from elfnet.cli.arguments import Parser
-from elfnet.cli.show import console, print_json
+from elfnet.cli.output import console, print_json
 from elfnet.errors import RequestError
 
 if TYPE_CHECKING:
-    from elfnet.deploy.inference_benchmark import Images
-    from elfnet.deploy.model import Model
+    from elfnet.inference.model import Model
+    from elfnet.inference.timing import Images
 
-MOST_IMAGES = 2048
-MOST_BATCHES = {1: 64, 8: 16}
+MAX_IMAGES = 2048
+MAX_BATCHES = {1: 64, 8: 16}
 FEWEST_BATCHES = 6
 
 
@@ -52,9 +52,8 @@ def run(words: Sequence[str]) -> int:
         raise RequestError(f"--rounds {asked.rounds} must be 1 or more")
 
     from elfnet import atomic
-    from elfnet.deploy.exit_use import exit_use
-    from elfnet.deploy.inference_benchmark import batches_of, time_point
-    from elfnet.deploy.stage_times import measure_stages
+    from elfnet.inference.exit_use import exit_use
+    from elfnet.inference.timing import batches_of, measure_stages, time_point
 
     model, images = _open(asked)
     engine, backend = model.engine, model.engine.backend
@@ -65,13 +64,20 @@ def run(words: Sequence[str]) -> int:
             f"{len(images)} images are fewer than a batch of {max(sizes)}; give more, or smaller batches"
         )
     threads = asked.threads or 0
-    cost = measure_stages(backend, largest[0], name=asked.backend, threads=threads, rounds=3 * asked.rounds)
+    cost = measure_stages(
+        backend,
+        largest[0],
+        name=asked.backend,
+        threads=threads,
+        rounds=3 * asked.rounds,
+        plain_exit=engine.family.plain_exit,
+    )
     times = [
         time_point(
             backend,
             engine.family,
             name,
-            batches_of(images, size, most=MOST_BATCHES.get(size, FEWEST_BATCHES)),
+            batches_of(images, size, most=MAX_BATCHES.get(size, FEWEST_BATCHES)),
             rounds=asked.rounds,
         )
         for size in sizes
@@ -123,9 +129,8 @@ def _points(text: str | None, names: list[str]) -> list[str]:
 def _open(asked: argparse.Namespace) -> "tuple[Model, Images]":
     """The model, and normalised images for it."""
     if (Path(asked.model) / "recipe.toml").is_file():
-        from elfnet.checkpoint.run_directory import open_run
-        from elfnet.deploy.run_images import split_images
-        from elfnet.deploy.run_model import model_of_run
+        from elfnet.export.from_run import model_of_run, split_images
+        from elfnet.run.directory import open_run
 
         if asked.variant is not None:
             raise RequestError(f"--variant is of a bundle, and {asked.model} is a run; export it with --int8 first")
@@ -134,7 +139,7 @@ def _open(asked: argparse.Namespace) -> "tuple[Model, Images]":
         return model, split_images(run, "test") if asked.images is None else _read(model, asked.images)
     if asked.images is None:
         raise RequestError("a bundle has no images of its own; name some with --images")
-    from elfnet.deploy.load import load
+    from elfnet.inference.model import load
 
     model = load(asked.model, backend=asked.backend, variant=asked.variant or "float32", threads=asked.threads)
     return model, _read(model, asked.images)
@@ -142,9 +147,9 @@ def _open(asked: argparse.Namespace) -> "tuple[Model, Images]":
 
 def _read(model: "Model", names: list[str]) -> "Images":
     """Image files, prepared; a bad one stops here, since it would be missing from the figures."""
-    from elfnet.deploy.images.find import find_images
+    from elfnet.inference.predict_files import find_images
 
-    paths = list(islice(find_images(names, listed=sys.stdin), MOST_IMAGES))
+    paths = list(islice(find_images(names, listed=sys.stdin), MAX_IMAGES))
     if not paths:
         raise RequestError(f"there are no images in {', '.join(names)}; name files or folders that have some")
     return model.preprocess(paths)

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elfnet.cli.arguments import Parser, numbers, positive
-from elfnet.cli.show import console, points_table, print_json
+from elfnet.cli.output import console, points_table, print_json
 from elfnet.errors import RequestError, WorkError
 
 if TYPE_CHECKING:
-    from elfnet.calibrate.family_request import FamilyRequest
+    from elfnet.calibrate.fit import FamilyRequest
     from elfnet.calibrate.measured_cost import MeasuredCost
-    from elfnet.checkpoint.run_directory import RunDirectory
+    from elfnet.run.directory import RunDirectory
 
 
 def parser() -> Parser:
@@ -55,6 +55,12 @@ def parser() -> Parser:
         choices=("auto", "on", "off"),
         default="auto",
         help="decide from all exits seen so far together; auto: if it cross-validates better (default: auto)",
+    )
+    parser.add_argument(
+        "--logit-adjustment",
+        choices=("auto", "on", "off"),
+        help="subtract tau log prior from the logits of each exit, tau fitted; auto: if the balanced accuracy is "
+        "better by two standard errors (default: the recipe's exits.logit_adjustment)",
     )
     _add_risk_flags(parser)
     parser.add_argument(
@@ -105,8 +111,8 @@ def _add_risk_flags(parser: Parser) -> None:
 def run(words: Sequence[str]) -> int:
     asked = parser().parse_strictly(words)
 
-    from elfnet.calibrate.run_family import calibrate_run, measure_run
-    from elfnet.checkpoint.run_directory import open_run
+    from elfnet.calibrate.run import calibrate_run, measure_run
+    from elfnet.run.directory import open_run
     from elfnet.train.machine import choose_device
 
     directory = open_run(asked.run)
@@ -130,16 +136,18 @@ def run(words: Sequence[str]) -> int:
 
 
 def _request(asked: argparse.Namespace, directory: "RunDirectory") -> "FamilyRequest":
-    from elfnet.calibrate.family_request import DEFAULT_EPSILONS, FamilyRequest, RiskPoints
+    from elfnet.calibrate.fit import DEFAULT_EPSILONS, FamilyRequest, RiskPoints, adjust_of
 
+    recipe = directory.recipe()
     return FamilyRequest(
-        search=asked.search.split(",") if asked.search else directory.recipe().exits.search,
+        search=asked.search.split(",") if asked.search else recipe.exits.search,
         tolerance_points=asked.tolerance,
         confidence_scale=asked.scale,
         budgets=asked.budgets,
         floors_points=asked.floors,
         scales=asked.scales,
         combine=asked.combine,
+        adjust=adjust_of(recipe, asked.logit_adjustment),
         risk=RiskPoints(
             epsilons=DEFAULT_EPSILONS if asked.epsilon is None else asked.epsilon,
             delta=asked.delta,

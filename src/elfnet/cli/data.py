@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from elfnet.cli.arguments import Parser, add_recipe_flags, recipe_overrides
-from elfnet.cli.show import console, print_json
+from elfnet.cli.output import console, print_json
 from elfnet.errors import RequestError
 from elfnet.recipe.load import load_recipe, recipe_names
 from elfnet.recipe.schema import Recipe
@@ -14,7 +14,7 @@ READ_AT_A_PATH = (
     *("data.source", "data.root", "data.calibration", "data.test"),
     *("data.path_column", "data.label_column", "data.group_column"),
     *("data.many_above", "data.few_below"),
-    *("data.workers", "data.most_megapixels", "data.most_megabytes"),
+    *("data.workers", "data.max_megapixels", "data.max_megabytes"),
 )
 """Settings that say how a path is read and told of; all others are about what is made of it."""
 
@@ -96,7 +96,7 @@ def _recipe(name: str, overrides: dict[str, object]) -> Recipe:
 
 
 def _prepare(recipe: Recipe, *, as_json: bool) -> int:
-    from elfnet.data.from_recipe import source_of
+    from elfnet.data.build import source_of
 
     source = source_of(recipe.data)
     splits = {"train": source.train, "calibration": source.calibration, "test": source.test}
@@ -118,9 +118,9 @@ def _prepare(recipe: Recipe, *, as_json: bool) -> int:
 
 def _pack(recipe: Recipe) -> list[str]:
     """Pack the three splits that the recipe makes, so that training finds them."""
-    from elfnet.data.from_recipe import load_splits
+    from elfnet.data.build import load_splits
     from elfnet.data.loading.build import image_reader
-    from elfnet.data.packed import PackedImages
+    from elfnet.data.loading.pack import PackedImages
 
     splits = load_splits(recipe.data)
     readers = [image_reader(recipe.data, part) for part in (splits.train, splits.calibration, splits.test)]
@@ -139,10 +139,10 @@ def _refuse_without_effect(path: Path, overrides: dict[str, object]) -> None:
 
 
 def _describe_path(path: Path, overrides: dict[str, object], *, deep: bool, as_json: bool) -> int:
-    from elfnet.data.deep_check import check_files
-    from elfnet.data.describe_listing import describe_listing, listings_at, render_listing
-    from elfnet.data.from_recipe import frequency_groups, request_of
-    from elfnet.data.preparation_from_recipe import limits_of, workers_of
+    from elfnet.data.build import frequency_groups, request_of
+    from elfnet.data.check_files import check_files
+    from elfnet.data.describe import describe_listing, listings_at, render_listing
+    from elfnet.data.images.transforms import limits_of, workers_of
 
     _refuse_without_effect(path, overrides)
     data = load_recipe("csv/ce", overrides).data
@@ -157,8 +157,8 @@ def _describe_path(path: Path, overrides: dict[str, object], *, deep: bool, as_j
 
 
 def _describe(recipe: Recipe, *, as_json: bool) -> int:
+    from elfnet.data.build import frequency_groups, load_splits
     from elfnet.data.describe import describe, render
-    from elfnet.data.from_recipe import frequency_groups, load_splits
 
     splits, groups = load_splits(recipe.data), frequency_groups(recipe.data)
     if as_json:

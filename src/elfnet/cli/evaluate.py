@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from elfnet.cli.arguments import Parser, positive
-from elfnet.cli.show import console, exits_table, percent, points_table, print_json
+from elfnet.cli.output import console, exits_table, percent, points_table, print_json
 
 if TYPE_CHECKING:
-    from elfnet.checkpoint.run_directory import RunDirectory
     from elfnet.evaluate.exit_table import ExitTable
+    from elfnet.run.directory import RunDirectory
 
 
 def parser() -> Parser:
@@ -42,8 +42,8 @@ def parser() -> Parser:
 def run(words: Sequence[str]) -> int:
     asked = parser().parse_strictly(words)
 
-    from elfnet.checkpoint.run_directory import open_run
-    from elfnet.evaluate.run_table import evaluate_run
+    from elfnet.evaluate.run import evaluate_run
+    from elfnet.run.directory import open_run
     from elfnet.train.machine import choose_device
 
     device = choose_device(asked.device)
@@ -64,11 +64,14 @@ def run(words: Sequence[str]) -> int:
     other_directory = open_run(asked.against) if asked.against else None
     table = measured(directory)
     if other_directory is not None:
-        other = measured(other_directory)
-        return _compare(asked.run, table, asked.against, other, as_json=asked.json)
+        first, second = (
+            _as_calibrated(run, found)
+            for run, found in ((directory, table), (other_directory, measured(other_directory)))
+        )
+        return _compare(asked.run, first, asked.against, second, as_json=asked.json)
 
     from elfnet.calibrate.family import Family
-    from elfnet.calibrate.run_family import results_on
+    from elfnet.calibrate.run import results_on
 
     other_weights = asked.checkpoint != "last" or asked.fresh_statistics
     if asked.threshold or asked.scale is not None or other_weights or not directory.policy_file.is_file():
@@ -88,6 +91,20 @@ def run(words: Sequence[str]) -> int:
     return 0
 
 
+def _as_calibrated(run: "RunDirectory", table: "ExitTable") -> "ExitTable":
+    """The table with the logit adjustment of the run's operating points, if they have one and are of these weights."""
+    from dataclasses import replace
+
+    from elfnet.calibrate.family import Family
+
+    if not run.policy_file.is_file():
+        return table
+    family = Family.open(run.policy_file)
+    return (
+        replace(table, adjustment=family.adjustment) if family.checkpoint_sha256 == table.checkpoint_sha256 else table
+    )
+
+
 def _with_boundaries(table: "ExitTable", many_above: int | None, few_below: int | None) -> "ExitTable":
     """The same table with other frequency groups, where asked for."""
     from dataclasses import replace
@@ -101,7 +118,7 @@ def _with_boundaries(table: "ExitTable", many_above: int | None, few_below: int 
 
 def _fixed_family(table: Any, thresholds: list[str], scale: float | None) -> Any:
     """Operating points as asked for on the command line: nothing is chosen, so any split may be used."""
-    from elfnet.calibrate.fixed_points import fixed_points
+    from elfnet.calibrate.line_search import fixed_points
 
     return fixed_points(table, thresholds, confidence_scale=scale)
 
@@ -126,12 +143,15 @@ def _compare(first_name: str, first: Any, second_name: str, second: Any, *, as_j
     from rich.table import Table
 
     from elfnet.evaluate.bootstrap import paired_bootstrap
-    from elfnet.evaluate.derived import derive
+    from elfnet.evaluate.confidence import compute_confidences
     from elfnet.evaluate.replay import replay
     from elfnet.exits.policy import NEVER
 
     # The bootstrap gives second minus first; the run named first on the command line is the one of interest.
-    sides = [(d.table, replay(d, d.uniform("full", NEVER))) for d in (derive(second), derive(first))]
+    sides = [
+        (d.table, replay(d, d.uniform("full", NEVER)))
+        for d in (compute_confidences(second), compute_confidences(first))
+    ]
     comparison = paired_bootstrap(sides[0], sides[1])
     if as_json:
         print_json({"run": first_name, "against": second_name, **comparison.to_dict()})

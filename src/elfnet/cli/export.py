@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elfnet.cli.arguments import Parser
-from elfnet.cli.show import console, print_json
+from elfnet.cli.output import console, print_json
 
 if TYPE_CHECKING:
-    from elfnet.deploy.export_run import Exported
+    from elfnet.export.run import Exported
 
 
 def parser() -> Parser:
@@ -34,8 +34,8 @@ def parser() -> Parser:
 def run(words: Sequence[str]) -> int:
     asked = parser().parse_strictly(words)
 
-    from elfnet.checkpoint.run_directory import open_run
-    from elfnet.deploy.export_run import export_run
+    from elfnet.export.run import export_run
+    from elfnet.run.directory import open_run
 
     precisions = [name for name in ("int8", "bfloat16") if getattr(asked, name)]
     exported = export_run(
@@ -53,7 +53,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def _summary(exported: "Exported") -> dict[str, Any]:
-    from elfnet.deploy.bundle.manifest_file import identity_of
+    from elfnet.inference.bundle.manifest_file import identity_of
 
     return {
         "bundle": str(exported.path),

@@ -12,8 +12,8 @@ from elfnet.cli.arguments import Parser
 from elfnet.errors import RequestError, WorkError
 
 if TYPE_CHECKING:
-    from elfnet.cli.prediction_lines import Writer
-    from elfnet.deploy.model import Model
+    from elfnet.cli.output import Writer
+    from elfnet.inference.model import Model
 
 RAY = "ray"
 
@@ -63,9 +63,8 @@ def run(words: Sequence[str]) -> int:
     asked = parser().parse_strictly(words)
     _require_consistent(asked)
 
-    from elfnet.cli.file_progress import FileProgress
-    from elfnet.deploy.classify_files import Classified, NotRead, classify_files
-    from elfnet.deploy.images.find import find_images
+    from elfnet.cli.progress import FileProgress
+    from elfnet.inference.predict_files import Classified, NotRead, classify_files, find_images
 
     opens = _opens(asked)
     # Here in any case: what cannot be opened is refused before a cluster is asked.
@@ -77,7 +76,7 @@ def run(words: Sequence[str]) -> int:
         writer = _writer(asked, out, model)
         results: Iterator[Classified | NotRead] = classify_files(model, files, **settings)
         if asked.backend == RAY:
-            from elfnet.deploy.classify_on_ray import classify_on_ray
+            from elfnet.inference.predict_files import classify_on_ray
 
             on_ray = classify_on_ray(opens, files, cpus=asked.cpus or 1, address=asked.address, **settings)
             results = stack.enter_context(closing(on_ray))
@@ -130,12 +129,12 @@ def _open(path: str, point: str | float | None, settings: dict[str, Any]) -> "Mo
             raise RequestError(
                 f"--variant is of a bundle, and {path} is a run; export it with --int8 or --bfloat16 first"
             )
-        from elfnet.checkpoint.run_directory import open_run
-        from elfnet.deploy.run_model import model_of_run
+        from elfnet.export.from_run import model_of_run
+        from elfnet.run.directory import open_run
 
         model = model_of_run(open_run(path), **settings)
     else:
-        from elfnet.deploy.load import load
+        from elfnet.inference.model import load
 
         model = load(path, **settings)
     if point is not None:
@@ -144,7 +143,7 @@ def _open(path: str, point: str | float | None, settings: dict[str, Any]) -> "Mo
 
 
 def _writer(asked: argparse.Namespace, out: TextIO, model: "Model") -> "Writer":
-    from elfnet.cli.prediction_lines import Columns, Csv, JsonLines
+    from elfnet.cli.output import Columns, Csv, JsonLines
 
     form = "jsonl" if asked.json else asked.format
     if form is None and asked.out is not None:

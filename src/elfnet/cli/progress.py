@@ -6,10 +6,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from elfnet.cli.show import percent, shares
+from elfnet.cli.output import percent, shares
 from elfnet.recipe.schema import Recipe
+from elfnet.recipe.stages import BALANCED, total_epochs
 
 
 def epoch_line(record: dict[str, Any], epochs: int) -> str:
@@ -21,6 +22,8 @@ def epoch_line(record: dict[str, Any], epochs: int) -> str:
         parts.append(f"leave at {shares(record['exit_share'])} %")
     if record["weights"] != "none":
         parts.append(f"{record['weights']} weights")
+    if record.get("stage") == BALANCED:
+        parts.append("balanced stage")
     parts.append(f"{record['seconds']:.1f} s")
     return "  ".join(parts)
 
@@ -58,7 +61,7 @@ class Watch:
             self._progress.console.print(line, markup=False)
 
     def started(self, recipe: Recipe, info: dict[str, Any], epochs_done: int) -> None:
-        self._epochs = recipe.train.epochs
+        self._epochs = total_epochs(recipe)
         machine, data = info["machine"], info["data"]
         how = [machine["device"], machine["precision"], f"{machine['threads']} threads"]
         how += ["compiled"] if machine["compile"] else []
@@ -85,3 +88,46 @@ class Watch:
     def epoch(self, record: dict[str, Any]) -> None:
         self._progress.update(self._bar, completed=record["epoch"] + 1)
         self.say(epoch_line(record, self._epochs))
+
+
+class FileProgress:
+    """For `with`. The number of files is not known before the last: folders and lists are read as they come.
+
+    Args:
+        shown: False where the results themselves go to the terminal.
+    """
+
+    def __init__(self, *, shown: bool) -> None:
+        self._progress = Progress(
+            TextColumn("{task.completed:,} images"),
+            BarColumn(),
+            TextColumn("{task.fields[failed]} not read"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True, highlight=False),
+            disable=not (shown and sys.stderr.isatty()),
+            transient=True,
+        )
+        self._failed = 0
+        self._bar = self._progress.add_task("", total=None, failed=0)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def step(self) -> None:
+        self._progress.update(self._bar, advance=1, failed=self._failed)
+
+    def complain(self, reason: str) -> None:
+        """One line, whatever a file's name holds."""
+        self._failed += 1
+        line = "".join(character if character.isprintable() else "?" for character in " ".join(reason.split()))
+        if self._progress.disable:
+            sys.stderr.write(f"elfnet: {line}\n")
+            sys.stderr.flush()
+        else:
+            self._progress.console.print(f"elfnet: {line}", markup=False, soft_wrap=True)

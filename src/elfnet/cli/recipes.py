@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from elfnet.cli.arguments import Parser, add_recipe_flags, recipe_overrides
-from elfnet.cli.show import console, print_json
+from elfnet.cli.output import console, print_json
 from elfnet.recipe.load import load_recipe, recipe_names, recipe_summary, recipe_text
 
 

@@ -9,42 +9,9 @@ from elfnet.cli.arguments import Parser
 from elfnet.errors import RequestError, WorkError
 
 # Packages of the extra `serve`.
-SERVE_EXTRA = {"fastapi", "starlette", "uvicorn", "python_multipart", "prometheus_client"}
+SERVE_EXTRA = {"fastapi", "starlette", "uvicorn", "httptools", "python_multipart", "prometheus_client"}
 
-
-def parser() -> Parser:
-    parser = Parser(
-        "serve",
-        "Answer over HTTP with a bundle, and show a page to try it at /. Requests are batched as they arrive;\n"
-        "past the limits the answer is 503. Stops on Ctrl-C or SIGTERM, and finishes what it took.",
-        usage="BUNDLE [--host HOST] [--port PORT] [--operating-point NAME | --budget B] [--shed-by-budget] ...",
-        example="elfnet serve runs/elf/elf.elfnet --port 8000 --samples photos",
-    )
-    parser.add_argument("bundle", type=Path, help="from 'elfnet export'")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine)")
-    parser.add_argument("--port", type=int, default=8000, help="0 lets the system choose (default: 8000)")
-    parser.add_argument("--operating-point", metavar="NAME", help="to start with (default: the first of the family)")
-    parser.add_argument("--budget", type=float, metavar="B", help="instead: the most accurate point within B")
-    parser.add_argument("--shed-by-budget", action="store_true", help="lower the operating point under pressure")
-    parser.add_argument("--token-file", type=Path, metavar="FILE", help="who may change the point (or $ELFNET_TOKEN)")
-    parser.add_argument("--samples", type=Path, metavar="DIR", help="a folder with images that the page offers")
-    parser.add_argument("--backend", metavar="NAME", help="onnxruntime (default), openvino, torch, torch-compiled")
-    parser.add_argument("--variant", default="float32", metavar="NAME", help="float32 (default), int8 or bfloat16")
-    parser.add_argument("--threads", type=int, metavar="N", help="of the backend (default: its own choice)")
-    limits = parser.add_argument_group("limits")
-    limits.add_argument("--max-batch", type=int, metavar="N", help="images of one engine call (default: 64)")
-    limits.add_argument("--wait-ms", type=float, metavar="MS", help="how long a batch waits for more (default: 2)")
-    limits.add_argument("--max-queue", type=int, metavar="N", help="images that may wait (default: 512)")
-    limits.add_argument("--max-requests", type=int, metavar="N", help="requests at a time (default: 512)")
-    limits.add_argument("--max-images", type=int, metavar="N", help="of one request (default: 32)")
-    limits.add_argument("--max-pixels", type=int, metavar="N", help="of one image (default: 24000000)")
-    limits.add_argument("--max-body-bytes", type=int, metavar="N", help="of one request (default: 16000000)")
-    limits.add_argument("--max-held-bytes", type=int, metavar="N", help="of all requests (default: 128000000)")
-    limits.add_argument("--read-seconds", type=float, metavar="S", help="for a header, then for a body (default: 20)")
-    parser.add_argument("--access-log", action="store_true", help="a line for every request, on standard error")
-    return parser
-
-
+# Flags that are fields of `ServeSettings`, whose defaults apply if they are not given.
 LIMITS = (
     "max_batch",
     "wait_ms",
@@ -52,45 +19,95 @@ LIMITS = (
     "max_requests",
     "max_images",
     "max_pixels",
+    "max_request_pixels",
+    "max_held_pixels",
     "max_body_bytes",
     "max_held_bytes",
     "read_seconds",
 )
 
 
+def parser() -> Parser:
+    parser = Parser(
+        "serve",
+        "Serve predictions of a bundle over HTTP, with a web page at / to try images. Requests are batched as they\n"
+        "arrive; beyond the limits the response is 503. Ctrl-C or SIGTERM stops it after the requests in progress.",
+        usage="BUNDLE [--host HOST] [--port PORT] [--operating-point NAME | --budget B] [--shed-by-budget] ...",
+        example="elfnet serve runs/elf/elf.elfnet --port 8000 --samples photos",
+    )
+    parser.add_argument("bundle", type=Path, help="file written by 'elfnet export'")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine)")
+    parser.add_argument("--port", type=int, default=8000, help="0 lets the system choose (default: 8000)")
+    parser.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="host name that clients use, besides localhost and --host; '*' allows all; may be repeated",
+    )
+    parser.add_argument("--operating-point", metavar="NAME", help="point at the start (default: the first one)")
+    parser.add_argument("--budget", type=float, metavar="B", help="instead: the most accurate point within this cost")
+    parser.add_argument("--shed-by-budget", action="store_true", help="use cheaper points while the queue fills up")
+    parser.add_argument(
+        "--token-file", type=Path, metavar="FILE", help="token to change the operating point (or $ELFNET_TOKEN)"
+    )
+    parser.add_argument("--samples", type=Path, metavar="DIR", help="folder with images that the web page offers")
+    parser.add_argument("--backend", metavar="NAME", help="onnxruntime (default), openvino, torch, torch-compiled")
+    parser.add_argument("--variant", default="float32", metavar="NAME", help="float32 (default), int8 or bfloat16")
+    parser.add_argument("--threads", type=int, metavar="N", help="threads of the backend (default: its own choice)")
+    limits = parser.add_argument_group("limits")
+    limits.add_argument("--max-batch", type=int, metavar="N", help="images per engine call (default: 64)")
+    limits.add_argument("--wait-ms", type=float, metavar="MS", help="how long a batch waits for more (default: 2)")
+    limits.add_argument("--max-queue", type=int, metavar="N", help="images waiting (default: 512)")
+    limits.add_argument("--max-requests", type=int, metavar="N", help="requests in progress (default: 512)")
+    limits.add_argument("--max-images", type=int, metavar="N", help="images per request (default: 32)")
+    limits.add_argument("--max-pixels", type=int, metavar="N", help="pixels per image (default: 24000000)")
+    limits.add_argument(
+        "--max-request-pixels", type=int, metavar="N", help="pixels of all images of one request (default: 96000000)"
+    )
+    limits.add_argument(
+        "--max-held-pixels", type=int, metavar="N", help="pixels of all requests, until decoded (default: 384000000)"
+    )
+    limits.add_argument("--max-body-bytes", type=int, metavar="N", help="bytes per request (default: 16000000)")
+    limits.add_argument("--max-held-bytes", type=int, metavar="N", help="bytes of all requests (default: 128000000)")
+    limits.add_argument(
+        "--read-seconds", type=float, metavar="S", help="time to send a header, and then a body (default: 20)"
+    )
+    parser.add_argument("--access-log", action="store_true", help="one line per request on standard error")
+    return parser
+
+
 def run(words: Sequence[str]) -> int:
-    asked = parser().parse_strictly(words)
-    if asked.operating_point is not None and asked.budget is not None:
+    args = parser().parse_strictly(words)
+    if args.operating_point is not None and args.budget is not None:
         raise RequestError("--operating-point and --budget both choose the point; give one of them")
     try:
-        from elfnet.serve.access import find_token
-        from elfnet.serve.run import listen, serve
-        from elfnet.serve.samples import read_samples
-        from elfnet.serve.service import Service
-        from elfnet.serve.settings import ServeSettings
+        from elfnet.serve import ServeSettings, Service, bind_socket, read_samples, read_token, serve
     except ModuleNotFoundError as error:
         if error.name not in SERVE_EXTRA:
             raise
         raise WorkError(f"serving needs {error.name}: pip install 'elfnet[serve]'") from error
 
-    from elfnet.deploy.load import DEFAULT_BACKEND, load
+    from elfnet.inference.model import DEFAULT_BACKEND, load
 
-    given = {name: getattr(asked, name) for name in LIMITS if getattr(asked, name) is not None}
-    settings = ServeSettings(**given, shed_by_budget=asked.shed_by_budget)
-    token, samples = find_token(asked.token_file), read_samples(asked.samples)
-    backend = asked.backend or DEFAULT_BACKEND
-    model = load(asked.bundle, backend=backend, variant=asked.variant, threads=asked.threads)
-    if asked.operating_point is not None or asked.budget is not None:
-        model.set_operating_point(asked.budget if asked.operating_point is None else asked.operating_point)
-    service = Service(model, name=asked.bundle.stem, settings=settings, token=token, samples=samples)
-    listening = listen(asked.host, asked.port)
-    host, port = listening.getsockname()[:2]
+    limits = {name: getattr(args, name) for name in LIMITS if getattr(args, name) is not None}
+    # The service finds out its own address by itself; a name is known only here.
+    host_names = (*args.allow_host, args.host) if args.host and ":" not in args.host else tuple(args.allow_host)
+    settings = ServeSettings(**limits, shed_by_budget=args.shed_by_budget, allowed_hosts=host_names)
+    token, samples = read_token(args.token_file), read_samples(args.samples)
+    backend = args.backend or DEFAULT_BACKEND
+    model = load(args.bundle, backend=backend, variant=args.variant, threads=args.threads)
+    if args.operating_point is not None or args.budget is not None:
+        model.set_operating_point(args.budget if args.operating_point is None else args.operating_point)
+    service = Service(model, name=args.bundle.stem, settings=settings, token=token, samples=samples)
+    bound = bind_socket(args.host, args.port)
+    host, port = bound.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     sys.stderr.write(
-        f"serving {asked.bundle.name} at http://{shown}:{port}/ (point {model.operating_point}); Ctrl-C stops\n"
+        f"serving {args.bundle.name} at http://{shown}:{port}/ (point {model.operating_point}); Ctrl-C stops\n"
     )
     sys.stderr.flush()
-    # The signal that ended the server is raised again once it has ended.
+    # uvicorn raises the signal that stopped it again after it has stopped.
     with suppress(KeyboardInterrupt):
-        serve(service, listening, log_level="info" if asked.access_log else "warning")
+        serve(service, bound, log_level="info" if args.access_log else "warning")
     return 0

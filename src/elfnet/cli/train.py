@@ -1,13 +1,14 @@
 """elfnet train"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from elfnet.cli.arguments import Parser, add_recipe_flags, recipe_overrides
-from elfnet.cli.show import console, exits_table, points_table, print_json
+from elfnet.cli.output import console, exits_table, points_table, print_json
 from elfnet.errors import RequestError
 from elfnet.recipe.load import DEFAULT_RECIPE, load_recipe
 from elfnet.recipe.schema import Recipe
+from elfnet.recipe.stages import COMPUTED_AS_BEFORE
 
 
 def parser() -> Parser:
@@ -23,7 +24,10 @@ def parser() -> Parser:
         "recipe", nargs="?", help=f"a name from 'elfnet recipes ls', or a .toml file (default: {DEFAULT_RECIPE})"
     )
     parser.add_argument(
-        "--from", dest="source", metavar="RUN", help="finished run whose classifiers crt, lws, tau-norm ... refit"
+        "--from",
+        dest="source",
+        metavar="RUN",
+        help="finished run whose classifiers balanced, crt, lws, tau-norm ... refit",
     )
     parser.add_argument("--out", type=Path, help="run directory (default: runs/ and the recipe's name)")
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out, with the recipe it has")
@@ -51,13 +55,14 @@ def run(words: Sequence[str]) -> int:
     name = asked.recipe or DEFAULT_RECIPE
     out = asked.out or Path("runs") / Path(name).with_suffix("").as_posix().replace("/", "-")
     recipe = _recipe_to_resume(out, asked.recipe, overrides) if asked.resume else load_recipe(name, overrides)
+    _refuse_unused(recipe, overrides)
 
     # Imported after the request was understood: a wrong flag should not wait for torch.
-    from elfnet.calibrate.run_family import calibrate_run, measure_run
+    from elfnet.calibrate.run import calibrate_run, measure_run
     from elfnet.cli.progress import Watch
+    from elfnet.train.distributed import SharedError
     from elfnet.train.launch import DEFAULT_TIMEOUT, Launch, is_first_process
-    from elfnet.train.processes import SharedError
-    from elfnet.train.session import train_recipe
+    from elfnet.train.run import train_recipe
 
     timeout = DEFAULT_TIMEOUT if asked.timeout is None else asked.timeout
     launch = Launch(devices=asked.devices, num_nodes=asked.num_nodes, timeout=timeout)
@@ -77,7 +82,7 @@ def run(words: Sequence[str]) -> int:
     device = trained.info()["machine"]["device"]
     results = measure_run(trained, calibrate_run(trained, device=device), device=device)
 
-    from elfnet.report.write import write_report
+    from elfnet.report import write_report
 
     report = write_report([trained])
     if asked.json:
@@ -91,9 +96,23 @@ def run(words: Sequence[str]) -> int:
     return 0
 
 
+def _refuse_unused(recipe: Recipe, overrides: Mapping[str, object]) -> None:
+    """Refuse flags that a second stage on a finished run has no use for: it has a loss and a schedule of its own."""
+    if recipe.refit.method != "balanced" or not recipe.refit.run:
+        return
+    used = {"criterion.cosine_scale", *(f"train.{name}" for name in COMPUTED_AS_BEFORE)}
+    own = {"train.epochs": "refit.epochs", "train.lr": "refit.lr", "train.weight_decay": "refit.weight_decay"}
+    for dotted, value in overrides.items():
+        if dotted.partition(".")[0] in ("train", "criterion") and dotted not in used:
+            instead = f"use --{own[dotted]}" if dotted in own else "leave it out"
+            raise RequestError(
+                f"--{dotted} {value} has no effect on a second stage (refit.method=balanced) with --from; {instead}"
+            )
+
+
 def _recipe_to_resume(out: Path, name: str | None, overrides: dict[str, object]) -> Recipe:
     """The run's own recipe; if a recipe or settings are given with --resume, they must agree with it."""
-    from elfnet.checkpoint.run_directory import RunDirectory
+    from elfnet.run.directory import RunDirectory
 
     there = RunDirectory(out)
     if not there.exists():

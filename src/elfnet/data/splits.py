@@ -1,21 +1,138 @@
 """Three disjoint splits of a source: a long-tailed training split, a calibration split and a test split."""
 
 # Shapes: N examples (of one split), C classes by label
+# Shapes: C classes by label
+# Shapes: N examples, G groups, C classes by label
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic
 
 import numpy as np
 
-from elfnet.data.examples import Examples, Ints
-from elfnet.data.fingerprint import fingerprint
-from elfnet.data.group_holdout import hold_out_groups
-from elfnet.data.holdout import class_label, held_out_counts
-from elfnet.data.profiles import class_counts
-from elfnet.data.source import E, Source
-from elfnet.data.subset import class_of_rank, long_tailed_subset, take_from_each_class
+from elfnet.data.long_tail import class_counts, class_of_rank, long_tailed_subset, take_from_each_class
+from elfnet.data.types import E, Examples, Ints, Source
 from elfnet.errors import RequestError
+
+CALIBRATION_SHARE = 0.1
+TEST_SHARE = 0.2
+KEPT_FOR_TRAINING = 2  # a held-out share never leaves a class with fewer
+
+
+def held_out_counts(
+    source: Source, *, calibration_per_class: int | None, test_per_class: int | None
+) -> tuple[Ints, Ints]:
+    """Calibration and test examples to take from each class of the source's training split, each of shape (C,).
+
+    A number holds out as many of every class, and fails where a class would have nothing left to train on. None holds
+    out a share of each class (`CALIBRATION_SHARE`, `TEST_SHARE`), at least one example, but leaves two for training.
+    A source with a split of its own gives none for it.
+    """
+    total_C = source.train.class_counts(len(source.class_names))
+    if not total_C.all():
+        name = class_label(source, int((total_C == 0).argmax()))
+        raise RequestError(f"class {name} has no training example in {source.name}; remove the class")
+    calibration_C, test_C = np.zeros_like(total_C), np.zeros_like(total_C)
+    if source.calibration is None:
+        calibration_C = _held_out(total_C, total_C, calibration_per_class, CALIBRATION_SHARE, "calibration_per_class")
+    elif calibration_per_class is not None:
+        raise _unread("calibration", calibration_per_class, source)
+    if source.test is None:
+        test_C = _held_out(total_C, total_C - calibration_C, test_per_class, TEST_SHARE, "test_per_class")
+    elif test_per_class is not None:
+        raise _unread("test", test_per_class, source)
+    empty_C = total_C - calibration_C - test_C < 1
+    if empty_C.any():
+        label = int(empty_C.argmax())
+        raise RequestError(
+            f"class {class_label(source, label)} has {total_C[label]} examples: holding out {calibration_C[label]} for "
+            f"calibration and {test_C[label]} for test leaves none to train on; hold out fewer"
+        )
+    return calibration_C, test_C
+
+
+def _unread(split: str, value: int, source: Source) -> RequestError:
+    setting = f"{split}_per_class"
+    return RequestError(f"{setting}={value}, but {source.name} has its own {split} split; leave {setting} unset")
+
+
+def class_label(source: Source, label: int) -> str:
+    """A class as errors name it."""
+    return f"{label} ({source.class_names[label]})"
+
+
+def _held_out(total_C: Ints, left_C: Ints, per_class: int | None, share: float, setting: str) -> Ints:
+    if per_class is None:
+        wanted_C: Ints = np.maximum(np.floor(total_C * share + 0.5), 1).astype(np.int64)
+        spare_C: Ints = np.maximum(left_C - KEPT_FOR_TRAINING, 0)
+        return np.asarray(np.minimum(wanted_C, spare_C))
+    if per_class < 1:
+        raise RequestError(f"{setting}={per_class} must be at least 1, or unset for a share of each class")
+    return np.full_like(total_C, per_class)
+
+
+def hold_out_groups(labels_N: Ints, groups_N: Ints, *, wanted: Sequence[Ints], subset_seed: int) -> list[Ints]:
+    """Sorted positions held out for each entry of `wanted` (examples of each class, shape (C,)), as whole groups.
+
+    Groups are visited in the seed's order. A group goes to the first split that still needs at least half of its
+    examples, provided that every class in it keeps an example for training (two, if it has more than two). So the
+    wanted numbers are met as nearly as the groups allow, and a class whose examples are all in one group stays in
+    training. A split that would get nothing that way gets the group that suits it best.
+    """
+    order_N = np.argsort(groups_N, kind="stable")
+    _, first_G = np.unique(groups_N[order_N], return_index=True)
+    groups = [_Group(members, labels_N) for members in np.split(order_N, first_G[1:])]
+    left_C = np.bincount(labels_N, minlength=len(wanted[0])).astype(np.int64)
+    keep_C = np.minimum(left_C, np.where(left_C > 2, 2, 1))
+    need_SC = [np.array(one, dtype=np.int64) for one in wanted]
+    chosen: list[list[_Group]] = [[] for _ in wanted]
+
+    def spare(group: _Group) -> bool:
+        return bool((left_C[group.label_K] - group.count_K >= keep_C[group.label_K]).all())
+
+    def give(group: _Group, split: int) -> None:
+        chosen[split].append(group)
+        need_SC[split][group.label_K] -= group.count_K
+        left_C[group.label_K] -= group.count_K
+
+    others = []
+    for place in np.random.default_rng(subset_seed).permutation(len(groups)):
+        group = groups[place]
+        fits = [split for split, need_C in enumerate(need_SC) if 2 * group.fills(need_C) >= group.size]
+        if fits and spare(group):
+            give(group, fits[0])
+        else:
+            others.append(group)
+    for split, need_C in enumerate(need_SC):
+        if not chosen[split]:
+            suited = [group for group in others if group.fills(need_C) and spare(group)]
+            if suited:
+                best = max(suited, key=lambda group: group.fills(need_C) / group.size)
+                give(best, split)
+                others.remove(best)
+    none = np.zeros(0, dtype=np.int64)
+    return [np.sort(np.concatenate([none, *(group.members for group in part)])) for part in chosen]
+
+
+class _Group:
+    """Positions of the examples of a group, and how many it has of each class that it has."""
+
+    def __init__(self, members: Ints, labels_N: Ints) -> None:
+        self.members, self.size = members, len(members)
+        self.label_K, self.count_K = np.unique(labels_N[members], return_counts=True)
+
+    def fills(self, need_C: Ints) -> int:
+        """How many of its examples are still needed."""
+        return int(np.minimum(need_C[self.label_K].clip(0), self.count_K).sum())
+
+
+def fingerprint(class_names: Sequence[str], *splits: Examples) -> str:
+    """sha256 of the class names and of all that is in every split, in order, as hex digits."""
+    digest = hashlib.sha256(repr(tuple(class_names)).encode())
+    for split in splits:
+        split.update_fingerprint(digest)
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

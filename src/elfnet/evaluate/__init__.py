@@ -1,1 +1,45 @@
-"""The exit table (every exit's logits for every example) and all that is computed from it."""
+"""Evaluation from exit tables: replaying policies, accuracy by group, curves, and paired comparisons.
+
+An exit table holds the logits of every exit for every example, so that nothing here runs a network. Only `evaluate_run`
+needs torch.
+"""
+
+from typing import TYPE_CHECKING
+
+from elfnet.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from elfnet.evaluate.confidence import ExitConfidences, compute_confidences
+    from elfnet.evaluate.curve import curve
+    from elfnet.evaluate.exit_table import ExitTable
+    from elfnet.evaluate.metrics import balanced_accuracy, measure
+    from elfnet.evaluate.replay import replay
+    from elfnet.evaluate.run import evaluate_run
+
+_MODULES = {
+    "ExitConfidences": "elfnet.evaluate.confidence",
+    "ExitTable": "elfnet.evaluate.exit_table",
+    "balanced_accuracy": "elfnet.evaluate.metrics",
+    "compute_confidences": "elfnet.evaluate.confidence",
+    "curve": "elfnet.evaluate.curve",
+    "evaluate_run": "elfnet.evaluate.run",
+    "measure": "elfnet.evaluate.metrics",
+    "replay": "elfnet.evaluate.replay",
+}
+
+__all__ = [
+    "ExitConfidences",
+    "ExitTable",
+    "balanced_accuracy",
+    "compute_confidences",
+    "curve",
+    "evaluate_run",
+    "measure",
+    "replay",
+]
+
+__getattr__ = lazy_names(__name__, _MODULES)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.data.groups import GROUP_NAMES
+from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.replay import Replay

@@ -6,18 +6,109 @@ the checkpoint and the split it was made from, so that it cannot be taken for th
 
 # Shapes: N examples, E exits, C classes
 
+import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
-from elfnet.data.groups import FrequencyGroups
+from elfnet.atomic import write_with
+from elfnet.data.long_tail import FrequencyGroups
 from elfnet.errors import RequestError, WorkError
-from elfnet.evaluate import table_file
-from elfnet.exits.cost_to_exit import cost_to_exit
-from elfnet.exits.policy import MEASURES, Measure, Policy
+from elfnet.exits.logit_adjustment import LogitAdjustment
+from elfnet.exits.policy import MEASURES, Measure, Policy, cost_to_exit
+
+FORMAT = "elfnet-exit-table"
+FORMAT_VERSION = "1"
+
+Facts = dict[str, Any]
+Tensors = dict[str, NDArray[Any]]
+
+
+def write(path: Path, tensors: Tensors, facts: Facts) -> None:
+    # The library writes the memory behind the pointer, whatever the strides say.
+    tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    facts_json = json.dumps(facts, sort_keys=True, allow_nan=False)
+    metadata = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "facts": facts_json,
+        "content_sha256": _content_sha256(tensors, facts_json),
+    }
+
+    def save(temporary: Path) -> None:
+        try:
+            save_file(tensors, temporary, metadata=metadata)
+        except SafetensorError as error:
+            raise WorkError(f"cannot write {path}: {error}; the previous file, if any, is intact") from error
+
+    write_with(path, save)
+
+
+def read(path: Path, *, mapped: str) -> tuple[Tensors, Facts]:
+    """The tensors and facts of a table; tensor `mapped` stays on disk, the others are read into memory."""
+    if not path.is_file():
+        raise WorkError(f"there is no exit table at {path}; evaluate the run first")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata: dict[str, str] = file.metadata() or {}
+            _require_version(path, metadata)
+            tensors: Tensors = {name: file.get_tensor(name) for name in file.keys() if name != mapped}  # noqa: SIM118
+        tensors[mapped] = _memory_map(path, mapped)
+        facts_json = metadata["facts"]
+        if metadata["content_sha256"] != _content_sha256(tensors, facts_json):
+            raise WorkError(f"{path} has been altered or damaged (its hash does not match); evaluate the run again")
+        facts: Facts = json.loads(facts_json)
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise WorkError(
+            f"{path} is damaged or not an exit table ({_one_line(error)}); evaluate the run again"
+        ) from error
+    return tensors, facts
+
+
+def _require_version(path: Path, metadata: dict[str, str]) -> None:
+    if metadata.get("format") != FORMAT:
+        raise WorkError(f"{path} is a .safetensors file but not an exit table; evaluate the run again")
+    version = metadata.get("format_version")
+    if version != FORMAT_VERSION:
+        raise WorkError(
+            f"{path} has exit table format {version!r}, this version of elfnet reads {FORMAT_VERSION!r}; "
+            f"evaluate the run again"
+        )
+
+
+def _memory_map(path: Path, name: str) -> NDArray[Any]:
+    """Map one float32 tensor. A .safetensors file is: 8 bytes header length, JSON header, tensor bytes."""
+    with path.open("rb") as file:
+        header_bytes = int.from_bytes(file.read(8), "little")
+        entry = json.loads(file.read(header_bytes))[name]
+    if entry["dtype"] != "F32":
+        raise ValueError(f"{name} is {entry['dtype']}, not F32")
+    shape = tuple(entry["shape"])
+    if 0 in shape:  # an empty file region cannot be mapped
+        return np.zeros(shape, dtype=np.float32)
+    offset = 8 + header_bytes + entry["data_offsets"][0]
+    return np.memmap(path, dtype="<f4", mode="r", offset=offset, shape=shape)
+
+
+def _content_sha256(tensors: Tensors, facts_json: str) -> str:
+    digest = hashlib.sha256(facts_json.encode())
+    for name in sorted(tensors):
+        array = tensors[name]
+        digest.update(f"\n{name} {array.dtype.name} {array.shape}\n".encode())
+        if array.size:
+            digest.update(array.data.cast("B"))
+    return digest.hexdigest()
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
 
 SPLITS = ("train", "calibration", "test")
 
@@ -42,6 +133,9 @@ class ExitTable:
         confidence_measure: what eq. 5 compares with a threshold, unless a policy says otherwise.
         many_above: classes with more training examples than this are "many".
         few_below: classes with fewer training examples than this are "few".
+        experts: how many of the last exits are experts, which answer with the mean of the experts so far; 1: none.
+        adjustment: what is subtracted from the logits before they are read, unless a policy says otherwise. It is
+            chosen after the table was made: `save` does not write it.
     """
 
     logits_NEC: NDArray[np.float32]
@@ -57,6 +151,8 @@ class ExitTable:
     few_below: int
     head_cost_E: NDArray[np.float64] | None = None
     confidence_measure: Measure = "probability"
+    experts: int = 1
+    adjustment: LogitAdjustment | None = None
 
     def __post_init__(self) -> None:
         for name, dtype, dimensions in (
@@ -110,6 +206,13 @@ class ExitTable:
                 f"exit table: confidence_measure={self.confidence_measure!r} is unknown; choose from: "
                 f"{', '.join(MEASURES)}"
             )
+        if not 1 <= self.experts <= exits:
+            raise RequestError(f"exit table: experts={self.experts} of {exits} exits; give 1 to {exits}")
+        if self.adjustment is not None and (self.adjustment.exits, self.adjustment.classes) != (exits, classes):
+            raise RequestError(
+                f"exit table: the logit adjustment is for {self.adjustment.exits} exits and {self.adjustment.classes} "
+                f"classes, the logits have {exits} and {classes}; calibrate the run again"
+            )
         FrequencyGroups(many_above=self.many_above, few_below=self.few_below)  # refuses boundaries that overlap
 
     def _check_head_costs(self, head_cost_E: NDArray[np.float64]) -> None:
@@ -119,6 +222,11 @@ class ExitTable:
                 f"exit table: head_cost_E={head_cost_E.tolist()} does not fit cost_E={self.cost_E.tolist()}; "
                 f"no head costs more than its exit adds"
             )
+
+    def logits_at(self, exit_index: int, rows: slice = slice(None)) -> NDArray[np.floating[Any]]:
+        """Logits of one exit, adjusted if the table has an adjustment; float32, or float64 where they are adjusted."""
+        logits_NC: NDArray[np.floating[Any]] = np.asarray(self.logits_NEC[rows, exit_index])
+        return logits_NC if self.adjustment is None else self.adjustment.apply(exit_index, logits_NC)
 
     def cost_under(self, policy: Policy) -> NDArray[np.float64]:
         """The cost of leaving at each exit, shape (E,), where heads that the policy has no use for are not run."""
@@ -152,7 +260,7 @@ class ExitTable:
 
     def save(self, path: Path) -> None:
         """Write the table as one .safetensors file; the old file stays until the new one is complete."""
-        tensors: table_file.Tensors = {
+        tensors: Tensors = {
             "logits": self.logits_NEC,
             "labels": self.labels_N,
             "cost": self.cost_E,
@@ -160,7 +268,7 @@ class ExitTable:
         }
         if self.head_cost_E is not None:
             tensors["head_cost"] = self.head_cost_E
-        facts: table_file.Facts = {
+        facts: Facts = {
             "plain_multiply_adds": self.plain_multiply_adds,
             "class_names": list(self.class_names),
             "split": self.split,
@@ -169,13 +277,14 @@ class ExitTable:
             "confidence_measure": self.confidence_measure,
             "many_above": self.many_above,
             "few_below": self.few_below,
+            "experts": self.experts,
         }
-        table_file.write(path, tensors, facts)
+        write(path, tensors, facts)
 
     @classmethod
     def open(cls, path: Path) -> Self:
         """Open a table that `save` wrote, logits memory-mapped; every byte is checked against the stored hash."""
-        tensors, facts = table_file.read(path, mapped="logits")
+        tensors, facts = read(path, mapped="logits")
         try:
             return cls(
                 logits_NEC=tensors["logits"],
@@ -188,10 +297,11 @@ class ExitTable:
                 split=facts["split"],
                 checkpoint_sha256=facts["checkpoint_sha256"],
                 confidence_scale=float(facts["confidence_scale"]),
-                # Tables from before there was a choice do not say.
+                # Tables from before there was a choice of measure, or experts, do not say.
                 confidence_measure=facts.get("confidence_measure", "probability"),
                 many_above=int(facts["many_above"]),
                 few_below=int(facts["few_below"]),
+                experts=int(facts.get("experts", 1)),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise WorkError(f"{path} is not an exit table: {error}; evaluate the run again") from error

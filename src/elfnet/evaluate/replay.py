@@ -2,14 +2,14 @@
 
 # Shapes: N examples, E exits
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elfnet.errors import RequestError
-from elfnet.evaluate.derived import Derived, derive
+from elfnet.evaluate.confidence import ExitConfidences, compute_confidences
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.exits.policy import Policy
 
@@ -27,17 +27,17 @@ class Replay:
     cost_N: NDArray[np.float64]
 
 
-def replay(source: ExitTable | Derived, policy: Policy) -> Replay:
+def replay(source: ExitTable | ExitConfidences, policy: Policy) -> Replay:
     """Apply the inference rule (eq. 5) to a table, or to what was derived from it with the policy's scales.
 
-    Several policies with the same scales are quicker on one `Derived`, which saves the softmax.
+    Several policies with the same scales are quicker on one `ExitConfidences`, which saves the softmax.
     """
-    table = source.table if isinstance(source, Derived) else source
+    table = source.table if isinstance(source, ExitConfidences) else source
     if policy.exits != table.exits:
         raise RequestError(
             f"policy {policy.name!r} is for {policy.exits} exits, the exit table has {table.exits}; calibrate again"
         )
-    derived = source if isinstance(source, Derived) else derive_for(source, policy)
+    derived = source if isinstance(source, ExitConfidences) else confidences_for_policy(source, policy)
     if derived.reading != policy.reading:
         raise RequestError(
             f"policy {policy.name!r} makes confidences of logits by {policy.reading}, and these were made by "
@@ -53,9 +53,10 @@ def replay(source: ExitTable | Derived, policy: Policy) -> Replay:
     )
 
 
-def derive_for(table: ExitTable, policy: Policy) -> Derived:
-    """What `derive` gives with a policy's way of making confidences."""
-    return derive(table, policy.confidence_scale, combine=policy.combine, measure=policy.measure)
+def confidences_for_policy(table: ExitTable, policy: Policy) -> ExitConfidences:
+    """What `compute_confidences` gives with a policy's way of making confidences."""
+    table = replace(table, adjustment=policy.adjustment)
+    return compute_confidences(table, policy.confidence_scale, combine=policy.combine, measure=policy.measure)
 
 
 def _at(values_NE: NDArray[T], exit_N: NDArray[np.int64]) -> NDArray[T]:

@@ -4,16 +4,18 @@ NumPy only: evaluation, calibration and serving share this decision, and serving
 """
 
 # Shapes: N examples, E exits, C classes, T = E - 1 exits that have a threshold (the last one takes all who are left)
+# Shapes: E exits
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elfnet.errors import RequestError
+from elfnet.exits.logit_adjustment import LogitAdjustment
 
 NEVER = 1.0
 """A threshold that no confidence exceeds: nobody leaves at this exit."""
@@ -40,12 +42,13 @@ class Decision(NamedTuple):
     evidence_NC: NDArray[np.float64] | None
 
 
-class Reading(NamedTuple):
+class ConfidenceSpec(NamedTuple):
     """How a confidence is made of logits; the fields are those of `Policy`."""
 
     confidence_scale: tuple[float, ...]
     combine: bool
     measure: Measure
+    adjustment: LogitAdjustment | None = None
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class Policy:
         confidence_scale: what each exit's logits are multiplied by before the softmax, one number per exit.
         combine: decide and answer from the mean of the scaled logits of all exits up to here, not from the last alone.
         measure: what is compared with the threshold.
+        adjustment: what is subtracted from the logits before everything else; None: nothing.
     """
 
     name: str
@@ -65,6 +69,7 @@ class Policy:
     confidence_scale: tuple[float, ...]
     combine: bool = False
     measure: Measure = "probability"
+    adjustment: LogitAdjustment | None = None
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -88,15 +93,20 @@ class Policy:
                 raise RequestError(
                     f"policy {self.name!r}: confidence scale {scale!r} must be a number above 0, such as 1"
                 )
+        if self.adjustment is not None and self.adjustment.exits != self.exits:
+            raise RequestError(
+                f"policy {self.name!r} is for {self.exits} exits and adjusts the logits of {self.adjustment.exits}; "
+                "give one tau per exit"
+            )
 
     @property
     def exits(self) -> int:
         return len(self.confidence_scale)
 
     @property
-    def reading(self) -> "Reading":
+    def reading(self) -> "ConfidenceSpec":
         """How a confidence is made of logits; policies that share it differ in thresholds only."""
-        return Reading(self.confidence_scale, self.combine, self.measure)
+        return ConfidenceSpec(self.confidence_scale, self.combine, self.measure, self.adjustment)
 
     def runs_head(self, exit_index: int) -> bool:
         """Whether exit `exit_index` (from 0) is looked at at all: where nobody can leave, its head need not be run."""
@@ -116,6 +126,8 @@ class Policy:
             evidence_NC: of the decision before, for the same examples, if the policy combines; None at the first exit.
         """
         scale = self.confidence_scale[exit_index]
+        if self.adjustment is not None:
+            logits_NC = self.adjustment.apply(exit_index, logits_NC)
         if self.combine:
             evidence_NC = add_evidence(evidence_NC, logits_NC, scale)
             exponential_NC, prediction_N = _exponential_and_prediction(evidence_NC, 1.0 / (exit_index + 1))
@@ -156,23 +168,34 @@ class Policy:
         return (*answer, passable)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
+        """Plain JSON types. Of an adjustment only the taus are there: its prior, one for all policies of a model, is
+        stored beside them.
+        """
+        content = {
             "name": self.name,
             "thresholds": list(self.thresholds),
             "confidence_scale": list(self.confidence_scale),
             "combine": self.combine,
             "measure": self.measure,
         }
+        return content if self.adjustment is None else {**content, "adjust_tau": list(self.adjustment.taus)}
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` wrote; anything else is refused."""
-        fields = {"name", "thresholds", "confidence_scale", "combine", "measure"}
+    def from_dict(cls, content: Mapping[str, Any], *, log_prior: tuple[float, ...] = ()) -> Self:
+        """Read what `to_dict` wrote.
+
+        Args:
+            log_prior: of each class; needed if the policy adjusts logits.
+
+        Raises:
+            RequestError: the content is anything else.
+        """
+        fields = {"name", "thresholds", "confidence_scale", "combine", "measure", "adjust_tau"}
         # Policies from before there was a choice of measure do not have it.
-        if not isinstance(content, Mapping) or {*content, "measure"} != fields:
+        if not isinstance(content, Mapping) or {*content, "measure", "adjust_tau"} != fields:
             raise RequestError(
-                "a policy has exactly the fields name, thresholds, confidence_scale, combine and measure; "
-                "write it again"
+                "a policy has exactly the fields name, thresholds, confidence_scale, combine, measure and, if it "
+                "adjusts logits, adjust_tau; write it again"
             )
         name, combine = content["name"], content["combine"]
         if not isinstance(name, str):
@@ -180,7 +203,13 @@ class Policy:
         if not isinstance(combine, bool):
             raise RequestError(f"policy {name!r}: combine={combine!r} is not true or false; write the policy again")
         numbers = {field: _numbers(name, field, content[field]) for field in ("thresholds", "confidence_scale")}
-        return cls(name=name, combine=combine, measure=content.get("measure", "probability"), **numbers)
+        adjustment = None
+        if "adjust_tau" in content:
+            if not log_prior:
+                raise RequestError(f"policy {name!r} has adjust_tau and there is no log_prior; give the classes' prior")
+            adjustment = LogitAdjustment(_numbers(name, "adjust_tau", content["adjust_tau"]), log_prior)
+        measure = content.get("measure", "probability")
+        return cls(name=name, combine=combine, measure=measure, adjustment=adjustment, **numbers)
 
 
 def uniform_policy(
@@ -190,9 +219,15 @@ def uniform_policy(
     return Policy(name, (float(threshold),) * (exits - 1), scale_per_exit(scale, exits), measure=measure)
 
 
-def full_depth(exits: int, scale: float | Sequence[float], *, measure: Measure = "probability") -> Policy:
+def full_depth(
+    exits: int,
+    scale: float | Sequence[float],
+    *,
+    measure: Measure = "probability",
+    adjustment: LogitAdjustment | None = None,
+) -> Policy:
     """Nobody leaves early; named `full`."""
-    return uniform_policy("full", NEVER, exits, scale, measure=measure)
+    return replace(uniform_policy("full", NEVER, exits, scale, measure=measure), adjustment=adjustment)
 
 
 def scale_per_exit(scale: float | Sequence[float], exits: int) -> tuple[float, ...]:
@@ -277,3 +312,23 @@ def _numbers(name: str, field: str, values: Any) -> tuple[float, ...]:
             f"policy {name!r}: {field} must be a list of numbers, not {values!r}; write the policy again"
         )
     return tuple(float(value) for value in values)
+
+
+def cost_to_exit(
+    cost_E: Sequence[float] | NDArray[np.float64],
+    head_cost_E: Sequence[float] | NDArray[np.float64] | None,
+    policy: Policy,
+) -> NDArray[np.float64]:
+    """Cost up to and including each exit, shape (E,).
+
+    Args:
+        cost_E: the same with all heads run.
+        head_cost_E: of each head alone; None where it is not known, and then nothing is taken off.
+        policy: says which heads are run.
+    """
+    all_heads_E = np.asarray(cost_E, dtype=np.float64)
+    if head_cost_E is None:
+        return all_heads_E
+    skipped_E = np.array([not policy.runs_head(k) for k in range(policy.exits)])
+    saved_E: NDArray[np.float64] = np.cumsum(np.where(skipped_E, head_cost_E, 0.0))
+    return all_heads_E - saved_E

@@ -1,1 +1,34 @@
-"""Systems that change how a batch is trained on, or that start from a finished run: one file each."""
+"""Methods beyond a loss: mixing examples, two-branch training, and classifiers refitted on a finished run."""
+
+from typing import TYPE_CHECKING
+
+from elfnet.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from elfnet.methods.bbn import BilateralForward, CumulativeSchedule
+    from elfnet.methods.cutmix import CutMix, MinorityCutMix
+    from elfnet.methods.mixup import ManifoldMixup, Mixup
+
+_MODULES = {
+    "BilateralForward": "elfnet.methods.bbn",
+    "CumulativeSchedule": "elfnet.methods.bbn",
+    "CutMix": "elfnet.methods.cutmix",
+    "ManifoldMixup": "elfnet.methods.mixup",
+    "MinorityCutMix": "elfnet.methods.cutmix",
+    "Mixup": "elfnet.methods.mixup",
+}
+
+__all__ = [
+    "BilateralForward",
+    "CumulativeSchedule",
+    "CutMix",
+    "ManifoldMixup",
+    "MinorityCutMix",
+    "Mixup",
+]
+
+__getattr__ = lazy_names(__name__, _MODULES)
+
+
+def __dir__() -> list[str]:
+    return __all__

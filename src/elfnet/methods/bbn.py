@@ -10,11 +10,11 @@ first falls from 1 to 0 as training goes on. A step costs two of an ordinary net
 import torch
 from torch import Tensor, nn
 
-from elfnet.criterion.labels import Labels
 from elfnet.data.loading.feed import TrainingBatch
-from elfnet.methods.mixing import MixedBatch
+from elfnet.losses.base import Labels
+from elfnet.methods.mixup import MixedBatch
+from elfnet.models.build import TwoBranchHead
 from elfnet.models.staged import StagedNetwork, reset_compiler
-from elfnet.models.two_branches import TwoBranchHead
 
 
 class CumulativeSchedule:

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from elfnet.criterion.labels import Labels
-from elfnet.data.examples import Ints
 from elfnet.data.loading.feed import Partners, Request, TrainingBatch
-from elfnet.methods.mixing import MixedBatch, MixSchedule, PairMixing
+from elfnet.data.types import Ints
+from elfnet.losses.base import Labels
+from elfnet.methods.mixup import MixedBatch, MixSchedule, PairMixing
 
 # Patches are augmented by numbers of their own, not by those of the same image as a part of the batch.
 FIRST_PATCH = 1 << 40

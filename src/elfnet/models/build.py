@@ -1,21 +1,53 @@
 """Networks by name, from plain arguments."""
 
+# Shapes: B batch, C classes
+
+from copy import deepcopy
 from functools import partial
 
-from torch import nn
+from torch import Tensor, nn
 
 from elfnet.errors import RequestError
-from elfnet.models.architecture import TRUNKS, Architecture, Backbone, Trunk
 from elfnet.models.cifar_resnet import cifar_resnet, initialise_convolutions
 from elfnet.models.densenet import SMALLEST_IMAGE, densenet, zero_bias
-from elfnet.models.heads import Head, exit_head, final_head
-from elfnet.models.imagenet_resnet import imagenet_resnet, initialise_fan_out
-from elfnet.models.msdnet import CLASSIFIER_FILTERS, msdnet
-from elfnet.models.packed_scales import PackedBackbone
-from elfnet.models.staged import StagedNetwork
-from elfnet.models.staged_mlp import initialise_dense, staged_mlp
-from elfnet.models.two_branches import two_branch_network
+from elfnet.models.experts import ExpertNetwork, repeated
+from elfnet.models.heads import CLASSIFIERS, Head, exit_head, final_head
+from elfnet.models.mlp import initialise_dense, staged_mlp
+from elfnet.models.msdnet import CLASSIFIER_FILTERS, PackedBackbone, msdnet
+from elfnet.models.pretrained import LoadedWeights, load_backbone_weights
+from elfnet.models.resnet import imagenet_resnet, initialise_fan_out
+from elfnet.models.staged import TRUNKS, Architecture, Backbone, StagedNetwork, Trunk
+from elfnet.recipe.schema import ModelRecipe
 from elfnet.registry import Registry
+
+
+class TwoBranchHead(nn.Module):
+    """Two heads, each a block, a pool and a classifier; the answer is the mean of their logits."""
+
+    def __init__(self, frequent: Head, rare: Head) -> None:
+        super().__init__()
+        self.frequent = frequent
+        self.rare = rare
+
+    def forward(self, features: Tensor) -> Tensor:
+        logits_BC: Tensor = (self.frequent(features) + self.rare(features)) / 2
+        return logits_BC
+
+
+def two_branch_network(name: str, cut: Backbone, *, classes: int, kind: str) -> StagedNetwork:
+    """The plain network up to its last residual block, and that block and the classifier twice.
+
+    Args:
+        name: of the backbone, for messages.
+        kind: of the classifiers.
+    """
+    *before, last = cut.stages
+    if not name.startswith("resne") or not isinstance(last, nn.Sequential):
+        raise RequestError(f"model.branches=2 doubles the last residual block, and {name} has none; use a resnet")
+    *shared, block = last.children()
+    heads = [Head(trunk, CLASSIFIERS[kind](cut.channels[-1], classes)) for trunk in (block, deepcopy(block))]
+    return StagedNetwork([nn.Sequential(*before, *shared)], [TwoBranchHead(*heads)], classes=classes)
+
 
 BACKBONES: Registry[Architecture] = Registry("model.backbone")
 
@@ -45,7 +77,7 @@ for _name, _blocks, _options in (
         )
     )
 
-BACKBONES.register("mlp")(Architecture(staged_mlp, "none", 0, initialise_dense))
+BACKBONES.register("mlp")(Architecture(staged_mlp, "none", 0, initialise_dense, repeats_last_group=False))
 
 for _name, _layers in (
     ("densenet121", (6, 12, 24, 16)),
@@ -56,7 +88,9 @@ for _name, _layers in (
         Architecture(partial(densenet, _layers), "conv", 0, initialise_convolutions, zero_bias, SMALLEST_IMAGE)
     )
 
-BACKBONES.register("msdnet")(Architecture(msdnet, "conv", CLASSIFIER_FILTERS, initialise_fan_out, zero_bias))
+BACKBONES.register("msdnet")(
+    Architecture(msdnet, "conv", CLASSIFIER_FILTERS, initialise_fan_out, zero_bias, repeats_last_group=False)
+)
 
 
 def exit_trunk(backbone: str, *, exit_head: str = "auto", head_filters: int = 0) -> tuple[Trunk, int]:
@@ -81,6 +115,7 @@ def build_network(
     image_channels: int = 3,
     exits: bool = True,
     branches: int = 1,
+    experts: int = 1,
     head: str = "linear",
     exit_head: str = "auto",
     head_filters: int = 0,
@@ -90,6 +125,7 @@ def build_network(
 
     Args:
         branches: 2 doubles the last block of a plain network (BBN).
+        experts: copies of the last block group, each with a classifier and an exit of its own; see `ExpertNetwork`.
         head: classifier of every exit, `linear` or `cosine`.
         exit_head: convolutions of the early exits, `conv` or `separable`; `auto`: what suits the backbone.
         head_filters: their filters; 0: the backbone's own (64 for CIFAR ResNets, 128 for msdnet, else as channels).
@@ -102,15 +138,32 @@ def build_network(
     architecture = BACKBONES[backbone]
     cut = architecture.build(image_channels)
     last = final_head(cut.channels[-1], classes, kind=head)
+    if experts > 1:
+        _require_repeatable(backbone, experts, with_exits=exits and branches == 1)
     if branches == 2:
         network = two_branch_network(backbone, cut, classes=classes, kind=head)
     elif exits:
-        heads = [*_early_heads(cut, classes, kind=head, trunk=trunk, filters=filters, stride=head_stride), last]
-        network = StagedNetwork(cut.stages, list(heads), classes=classes)
+        early = _early_heads(cut, classes, kind=head, trunk=trunk, filters=filters, stride=head_stride)
+        if experts == 1:
+            network = StagedNetwork(cut.stages, [*early, last], classes=classes)
+        else:
+            *shared, group = cut.stages
+            classifiers = [last, *(final_head(cut.channels[-1], classes, kind=head) for _ in range(experts - 1))]
+            network = ExpertNetwork(shared, early, repeated(group, experts), classifiers, classes=classes)
     else:
         network = StagedNetwork([nn.Sequential(*cut.stages)], [last], classes=classes)
     _initialise(network, architecture)
     return network
+
+
+def _require_repeatable(backbone: str, experts: int, *, with_exits: bool) -> None:
+    if not with_exits:
+        raise RequestError(f"model.experts={experts} are exits of the network: set model.exits=true, model.branches=1")
+    if not BACKBONES[backbone].repeats_last_group:
+        raise RequestError(
+            f"model.experts={experts} repeats the last group of blocks, and model.backbone={backbone} has no such "
+            "group; set model.experts=1, or use a resnet or densenet"
+        )
 
 
 def _early_heads(cut: Backbone, classes: int, *, kind: str, trunk: Trunk, filters: int, stride: int) -> list[Head]:
@@ -129,3 +182,48 @@ def _initialise(network: StagedNetwork, architecture: Architecture) -> None:
         for module in network.heads.modules():
             if isinstance(module, nn.Linear):
                 architecture.initialise_classifier(module)
+
+
+def network_of(model: ModelRecipe, *, classes: int, image_channels: int) -> StagedNetwork:
+    """The network with new weights: what a checkpoint is loaded into, so `model.weights` is not needed for it."""
+    return build_network(
+        model.backbone,
+        classes=classes,
+        image_channels=image_channels,
+        exits=model.exits,
+        branches=model.branches,
+        experts=model.experts,
+        head=model.head,
+        exit_head=model.exit_head,
+        head_filters=model.head_filters,
+        head_stride=model.head_stride,
+    )
+
+
+def load_initial_weights(model: ModelRecipe, network: StagedNetwork) -> LoadedWeights | None:
+    """Load `model.weights` into a network that starts to be trained; None if the recipe names no file."""
+    return load_backbone_weights(network, model.weights) if model.weights else None
+
+
+def resolve_defaults(model: ModelRecipe) -> ModelRecipe:
+    """The same network with everything that is left to its backbone written out.
+
+    Two recipes that differ in words only (`head_filters` 0 and 64, say) are equal afterwards.
+    """
+    trunk, filters = exit_trunk(model.backbone, exit_head=model.exit_head, head_filters=model.head_filters)
+    return model.model_copy(update={"exit_head": trunk, "head_filters": filters})
+
+
+def network_signature(model: ModelRecipe, *, classes: int, image_channels: int) -> str:
+    """One line that tells networks apart whose weights do not fit each other; checkpoints carry it."""
+    if model.branches == 2:
+        return f"two-branch {model.backbone}, {model.head} head, {classes} classes, {image_channels} channels"
+    if not model.exits:
+        return f"plain {model.backbone}, {model.head} head, {classes} classes, {image_channels} channels"
+    written = resolve_defaults(model)
+    kind = f"{model.head} heads" if written.exit_head == "conv" else f"{model.head} {written.exit_head} heads"
+    filters = f"{written.head_filters} filters" if written.head_filters else "as many filters as channels"
+    heads = f"{kind} of {filters} at stride {model.head_stride}"
+    if model.experts > 1:
+        heads = f"{model.experts} experts, {heads}"
+    return f"{model.backbone} with exits, {heads}, {classes} classes, {image_channels} channels"

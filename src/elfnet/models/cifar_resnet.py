@@ -3,8 +3,8 @@
 from torch import Tensor, nn
 from torch.nn import functional
 
-from elfnet.models.architecture import Backbone
-from elfnet.models.batch_norm import BatchNorm2d
+from elfnet.models.layers import BatchNorm2d
+from elfnet.models.staged import Backbone
 
 GROUP_CHANNELS = (16, 32, 64)
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from elfnet.errors import RequestError
-from elfnet.models.architecture import Backbone
-from elfnet.models.batch_norm import BatchNorm2d
+from elfnet.models.layers import BatchNorm2d
+from elfnet.models.staged import Backbone
 
 GROWTH = 32
 BOTTLENECK = 4 * GROWTH

@@ -7,7 +7,8 @@ model is a prefix of the list. The network without exits is the same thing with 
 # Shapes: E exits, B batch, C classes
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -39,11 +40,17 @@ class StagedNetwork(nn.Module):
         heads: head k maps the features of stage k to logits, shape (B, C), float32.
         classes: number of classes, the same for every head.
 
+    Attributes:
+        experts: how many of the last exits are experts (see `elfnet.models.experts`); 1: none, the last exit is the
+            backbone's own classifier.
+
     Example:
         >>> net = StagedNetwork([nn.Flatten(), nn.Linear(12, 8)], [nn.Linear(12, 3), nn.Linear(8, 3)], classes=3)
         >>> net(torch.zeros(5, 3, 2, 2)).shape
         torch.Size([2, 5, 3])
     """
+
+    experts: int = 1
 
     def __init__(self, stages: list[nn.Module], heads: list[nn.Module], *, classes: int) -> None:
         super().__init__()
@@ -59,7 +66,7 @@ class StagedNetwork(nn.Module):
         return len(self.heads)
 
     def pairs(self) -> Iterator[tuple[nn.Module, nn.Module]]:
-        """Each stage with the head behind it."""
+        """Each stage with the head behind it, as they are run."""
         return zip(self.stages, self.heads, strict=True)
 
     def forward(self, images: Tensor, fork: Fork = same_features) -> Tensor:
@@ -80,3 +87,38 @@ class StagedNetwork(nn.Module):
     def logits(self, images: Tensor) -> Tensor:
         logits_EBC: Tensor = self(images)
         return logits_EBC
+
+
+Trunk = Literal["conv", "separable", "none"]
+TRUNKS: tuple[Trunk, ...] = ("conv", "separable", "none")
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A backbone cut where exits may sit: stage k's output has `channels[k]` channels."""
+
+    stages: list[nn.Module]
+    channels: list[int]
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A backbone that can be built, with what the paper says about its exits.
+
+    Attributes:
+        build: from the number of image channels to the stages.
+        exit_trunk: convolutions of an early exit, plain or depthwise-separable, or none: pool and classify.
+        exit_filters: their filters; 0: as many as the exit reads channels.
+        initialise: draws the first weights of a stage.
+        initialise_classifier: draws the first weights of a linear classifier; None: as its own constructor does.
+        smallest_image: the least height and width, in pixels, that leave something to see at the last stage.
+        repeats_last_group: whether the last stage is a group of blocks, of which experts can have a copy each.
+    """
+
+    build: Callable[[int], Backbone]
+    exit_trunk: Trunk
+    exit_filters: int
+    initialise: Callable[[nn.Module], None]
+    initialise_classifier: Callable[[nn.Linear], None] | None = None
+    smallest_image: int = 1
+    repeats_last_group: bool = True

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
-from elfnet.recipe.combinations import refuse_combinations_without_sense
+from elfnet.recipe.checks import check_compatible
 
 Switch = Literal["auto", "on", "off"]
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
@@ -67,7 +67,7 @@ class DataRecipe(Section):
         description="random crop (resized: of a part, image files only), and flip where a mirror image keeps its label",
     )
     pad: int = Field(default=4, ge=0, description="padding of the random crop, in pixels")
-    smallest_share: Annotated[float, Field(gt=0, le=1)] = Field(
+    min_crop_area: Annotated[float, Field(gt=0, le=1)] = Field(
         default=0.08, description="resized-crop: least share of the area"
     )
     colour_jitter: Annotated[float, Field(ge=0, le=1)] = Field(
@@ -110,10 +110,10 @@ class DataRecipe(Section):
     unreadable: Literal["stop", "skip"] = Field(
         default="stop", description="an image that cannot be read: stop with its path, or skip, count and log it"
     )
-    most_megapixels: Annotated[float, Field(gt=0, le=178)] = Field(
+    max_megapixels: Annotated[float, Field(gt=0, le=178)] = Field(
         default=80.0, description="larger images are refused before they are decoded"
     )
-    most_megabytes: PositiveFloat = Field(default=64.0, description="the same for files")
+    max_megabytes: PositiveFloat = Field(default=64.0, description="the same for files")
 
     @model_validator(mode="after")
     def _consistent(self) -> "DataRecipe":
@@ -141,6 +141,11 @@ class ModelRecipe(Section):
     exits: bool = Field(default=True, description="with the paper's exits; false: the plain backbone")
     branches: Literal[1, 2] = Field(
         default=1, description="2: the last block twice, for frequent and for rare classes (BBN)"
+    )
+    experts: PositiveInt = Field(
+        default=1,
+        description="copies of the last block group, each with a classifier and an exit of its own; an expert's exit "
+        "answers with the mean of the experts so far",
     )
     head: Literal["linear", "cosine", "scaled"] = Field(
         default="linear", description="classifier of all exits; LDAM needs cosine, LWS scaled (linear, a scale a class)"
@@ -171,9 +176,14 @@ class ExitsRecipe(Section):
     train_threshold: str = Field(default="0.9", description="t of eq. 1: a number, or a multiple of 1/C such as 2/C")
     train_confidence_scale: PositiveFloat = Field(default=1.0, description="logits are multiplied by this before eq. 1")
     infer_confidence_scale: PositiveFloat = Field(default=1.0, description="logits are multiplied by this before eq. 5")
-    left: Literal["mask", "drop"] = Field(
+    logit_adjustment: Switch = Field(
+        default="off",
+        description="calibration: subtract tau log prior from the logits of each exit, tau fitted from refit.taus; "
+        "auto: if the balanced accuracy on the calibration split is better by two standard errors",
+    )
+    after_exit: Literal["mask", "drop"] = Field(
         default="mask",
-        description="examples that left: mask their loss, or drop them and save their compute",
+        description="what happens to an example after its exit: mask its loss, or drop it and save its compute",
     )
     search: tuple[str, ...] = Field(
         default=tuple(f"{s / 100:g}" for s in range(50, 100, 5)),
@@ -191,7 +201,9 @@ class CriterionRecipe(Section):
     focal_gamma: NonNegative = Field(default=0.5, description="focal: exponent; 0 is cross-entropy")
     ldam_max_margin: NonNegative = Field(default=0.5, description="ldam: margin of the rarest class")
     ldam_power: NonNegative = Field(default=0.25, description="ldam: margins fall as n^-power")
-    ldam_scale: PositiveFloat = Field(default=30.0, description="ldam: cosines are multiplied by this in the loss")
+    cosine_scale: PositiveFloat = Field(
+        default=30.0, description="model.head=cosine: every loss multiplies the cosines by this before its softmax"
+    )
     adjust_tau: NonNegative = Field(default=1.0, description="logit-adjusted: logits are raised by tau log prior")
     exit_weights: tuple[PositiveFloat, ...] = Field(
         default=(), description="what the loss of each exit is multiplied by, first exit first; empty: 1"
@@ -272,6 +284,18 @@ class TrainRecipe(Section):
     resize_until: Annotated[float, Field(gt=0, lt=1)] = Field(
         default=0.75, description="progressive resizing: share of the epochs after which images have their full side"
     )
+    prune: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.0,
+        description="share of the easy examples of a class that an epoch leaves out; those that are shown are weighted "
+        "for them; 0: none",
+    )
+    prune_patience: PositiveInt = Field(
+        default=3, description="an example is easy after leaving at the first exit in this many epochs in a row"
+    )
+    prune_floor: PositiveInt = Field(default=5, description="examples of each class that every epoch shows at least")
+    prune_until: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=0.875, description="share of the epochs after which all examples are shown again"
+    )
     seed: Seed = Field(default=0, description="initial weights, order and augmentation")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         default="auto", description="of the backbone; auto: bfloat16 where the machine computes it natively"
@@ -287,10 +311,11 @@ class TrainRecipe(Section):
 
 
 class RefitRecipe(Section):
-    """Classifiers fitted anew on the features of a finished run."""
+    """Classifiers fitted anew on features that stay as they are."""
 
-    how: Literal[
+    method: Literal[
         "none",
+        "balanced",
         "crt",
         "lws",
         "tau-norm",
@@ -304,10 +329,24 @@ class RefitRecipe(Section):
         "cluster-under-sampling",
     ] = Field(default="none", description="what is done to them: see the methods page of the documentation")
     run: str = Field(default="", description="the finished run; --from on the command line")
+    epochs: int = Field(
+        default=0,
+        ge=0,
+        description="balanced: length of the second stage. Without refit.run it follows the training of the same run; "
+        "with refit.run it is a run of its own, and 0 means 10",
+    )
+    head: Literal["auto", "linear", "cosine"] = Field(
+        default="auto", description="balanced: kind of the new classifiers of all exits; auto: as model.head"
+    )
+    lr: PositiveFloat = Field(
+        default=0.1, description="balanced: learning rate at the start of the second stage; it falls to zero"
+    )
+    weight_decay: NonNegative = Field(default=5e-4, description="balanced: weight decay of the new classifiers")
     taus: tuple[NonNegative, ...] = Field(
         default=tuple(tau / 10 for tau in range(21)),
         min_length=1,
-        description="tau-norm and logit-adjustment: candidates for tau, chosen among on the calibration split",
+        description="tau-norm, logit-adjustment, exits.logit_adjustment: candidates for tau, chosen among on the "
+        "calibration split",
     )
     neighbours: PositiveInt = Field(default=5, description="SMOTE and its kin: neighbours looked at")
 
@@ -333,5 +372,5 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Recipe":
-        refuse_combinations_without_sense(self)
+        check_compatible(self)
         return self

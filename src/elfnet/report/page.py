@@ -1,94 +1,67 @@
-"""The whole page from the records of runs: a function of their files, with nothing of the day it is written in it."""
+"""The report: one self-contained HTML file about finished runs."""
 
-import base64
-import hashlib
 from collections.abc import Sequence
-from importlib import resources
+from pathlib import Path
 
-from elfnet.report.markup import Markup, element, joined, trusted
-from elfnet.report.run_record import RunRecord
-from elfnet.report.sections.classes import classes
-from elfnet.report.sections.dial import dial
-from elfnet.report.sections.exits import exits
-from elfnet.report.sections.images import images
-from elfnet.report.sections.operating_points import operating_points
-from elfnet.report.sections.overview import overview
-from elfnet.report.sections.provenance import provenance
-from elfnet.report.sections.several_runs import several_runs
-from elfnet.report.sections.trade_off import trade_off
-from elfnet.report.sections.training import training
-from elfnet.version import __version__
+from markupsafe import Markup
 
-# Each in a block of its own, so that their constants do not meet.
-SCRIPTS = ("sort_tables.js", "dial.js", "print_details.js")
+from elfnet import atomic
+from elfnet.errors import WorkError
+from elfnet.report.html import asset, render
+from elfnet.report.record import RunRecord, read_runs
+from elfnet.report.sections.comparison import comparison_section
+from elfnet.report.sections.run import run_section
+from elfnet.run.directory import RunDirectory
+
+# Each file is one block, so that their constants do not collide.
+SCRIPTS = ("sort_tables.js", "slider.js", "print_details.js")
+
+
+def write_report(
+    runs: Sequence[RunDirectory | str | Path], out: str | Path | None = None, *, with_images: bool = True
+) -> Path:
+    """Write one self-contained HTML file about finished runs.
+
+    Only files of the run directories are read, and the same files give the same bytes.
+
+    Args:
+        runs: calibrated run directories; the others are compared with the first.
+        out: the file to write; report.html in the first run's directory by default.
+        with_images: show images of the test split by exit, if the data is on this machine.
+
+    Returns:
+        The file that was written.
+
+    Raises:
+        RequestError: a run does not exist, is given twice or has not been calibrated.
+        WorkError: files of a run are damaged, or the report cannot be written.
+
+    Example:
+        >>> write_report(["runs/first"])  # doctest: +SKIP
+        PosixPath('runs/first/report.html')
+    """
+    records = read_runs(runs)
+    first = runs[0]
+    directory = first if isinstance(first, RunDirectory) else RunDirectory(Path(first))
+    file = directory.report_file if out is None else Path(out)
+    if file.is_dir():
+        raise WorkError(
+            f"cannot write the report to {file}: it is a directory; name a file, such as {file}/report.html"
+        )
+    atomic.write_text(file, page(records, with_images=with_images))
+    return file
 
 
 def page(records: Sequence[RunRecord], *, with_images: bool = True) -> str:
-    """One self-contained HTML document; `with_images` shows images of the test split."""
+    """Return the HTML of the report; it does not depend on date or time."""
     several = len(records) > 1
-    title = f"{len(records)} runs compared" if several else f"{records[0].name}: {records[0].method}"
-    body = element(
-        "main",
-        _header(records, title),
-        several_runs(records) if several else "",
-        *(
-            _run(record, position, several=several, with_images=with_images)
-            for position, record in enumerate(records, start=1)
-        ),
-        element("footer", f"Written by elfnet {__version__} from the files of the run directory."),
+    runs = [
+        run_section(record, f"run-{number}", with_images=with_images) for number, record in enumerate(records, start=1)
+    ]
+    return render(
+        "report.html",
+        title=f"{len(records)} runs compared" if several else runs[0].title,
+        comparison=comparison_section(records) if several else None,
+        runs=runs,
+        script=Markup("").join(asset(name) for name in SCRIPTS),
     )
-    script = "".join(_resource(name) for name in SCRIPTS)
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        trusted(_content_security_policy(script)),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("link", rel="icon", href="data:,"),
-        element("title", f"{title} · elfnet report"),
-        element("style", trusted(_resource("page.css"))),
-    )
-    document = element("html", head, element("body", body, element("script", trusted(script))), lang="en")
-    return f"<!DOCTYPE html>\n{document}\n"
-
-
-def _header(records: Sequence[RunRecord], title: str) -> Markup:
-    if len(records) == 1:
-        data = records[0].recipe.data
-        subtitle: object = f"{data.source} · {records[0].network} · elfnet report"
-        return element("header", element("h1", title), element("p", subtitle, class_="subtitle"))
-    links = [element("a", record.name, href=f"#run-{position}") for position, record in enumerate(records, start=1)]
-    return element(
-        "header",
-        element("h1", title),
-        element("p", "elfnet report", class_="subtitle"),
-        element("nav", element("a", "side by side", href="#together"), *links),
-    )
-
-
-def _run(record: RunRecord, position: int, *, several: bool, with_images: bool) -> Markup:
-    key = f"run-{position}"
-    heading = element("h2", f"{record.name}: {record.method}") if several else Markup("")
-    parts = joined(
-        overview(record),
-        dial([record], key),
-        operating_points(record),
-        trade_off(record, key),
-        exits(record, key),
-        classes(record, key),
-        images(record, key) if with_images else "",
-        training(record, key),
-        provenance(record),
-    )
-    return element("section", heading, parts, id=key)
-
-
-def _resource(name: str) -> str:
-    return resources.files("elfnet.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def _content_security_policy(script: str) -> str:
-    """The page asks no other host for anything and runs no script but its own, whatever a class may be called."""
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
-    return f'<meta http-equiv="Content-Security-Policy" content="{policy}">'

@@ -1,4 +1,4 @@
-"""A matplotlib figure as SVG inside the page: small, the same bytes every time, and in the page's colours."""
+"""Matplotlib figures as inline SVG: small, reproducible byte for byte, in the colours and the font of the page."""
 
 import io
 import re
@@ -6,37 +6,70 @@ import warnings
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from elfnet.report.figures.style import BLUE, GRID, INK, MUTED, PAPER, house_style
-from elfnet.report.markup import Markup, readable, trusted
+from markupsafe import Markup
+
+from elfnet.report.figures.base import (
+    BLUE,
+    GRID,
+    INK,
+    MUTED,
+    PAPER,
+    FigureOrReason,
+    NoFigure,
+    RunFigure,
+    figure_style,
+)
+from elfnet.report.formatting import readable
+from elfnet.report.html import DrawnFigure, FigureGrid, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _SVG = "{http://www.w3.org/2000/svg}"
 _XLINK = "{http://www.w3.org/1999/xlink}"
-# Colours that follow the page between light and dark; page.css says what they are in each.
+# Colours that change between light and dark mode; page.css defines them for each.
 _THEME = {INK: "var(--ink)", MUTED: "var(--muted)", GRID: "var(--grid)", PAPER: "var(--card)", BLUE: "var(--blue)"}
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
-# Written as one property or as two, by the version of matplotlib; the size stays, the page has its own font.
+# One property or two, depending on the version of matplotlib. The size is kept; the font is that of the page.
 _FONT = re.compile(r"font: (?:\d+ )?([\d.]+px) [^;]+")
 _FAMILY = re.compile(r"font-family: [^;]+; ?")
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 _GEOMETRY = ("d", "transform", "x", "y", "x1", "x2", "y1", "y2", "width", "height", "points")
 
 
-def inline_svg(figure: "Figure", name: str, label: str) -> Markup:
-    """The figure as an `<svg>` element.
-
-    Text stays text: it is small, can be searched and read aloud, and takes the page's font.
+def figure_grid(key: str, *blocks: FigureOrReason | Table) -> FigureGrid:
+    """Draw figures for the page.
 
     Args:
-        name: unique in the page; keeps the ids of several figures apart.
-        label: what a screen reader says instead of the picture.
+        key: of the part of the page that they stand in; makes their ids unique.
+        blocks: figures, and tables beside them, in reading order.
+    """
+    shown = tuple(
+        draw_figure(block, key) if isinstance(block, RunFigure) else block
+        for block in blocks
+        if not isinstance(block, NoFigure)
+    )
+    return FigureGrid(shown, tuple(dict.fromkeys(block.reason for block in blocks if isinstance(block, NoFigure))))
+
+
+def draw_figure(figure: RunFigure, key: str) -> DrawnFigure:
+    """Draw one figure; `key` and the figure's name make its ids unique in the page."""
+    title = figure.title if figure.title.endswith("?") else f"{figure.title}."
+    svg = inline_svg(figure.draw(), f"{key}-{figure.name}", f"{title} {figure.caption}")
+    return DrawnFigure(title, figure.caption, svg)
+
+
+def inline_svg(figure: "Figure", name: str, label: str) -> Markup:
+    """Return a figure as an `<svg>` element, whose texts can be searched and read aloud.
+
+    Args:
+        name: prefix of all ids; unique in the page.
+        label: description for screen readers.
     """
     root = ElementTree.fromstring(_rendered(figure, name))
     for parent in list(root.iter()):
         for child in list(parent):
-            # Metadata says when and with what the file was made; the style sheet would apply to the whole page.
+            # Metadata would change with date and version; the style sheet would apply to the whole page.
             if child.tag.startswith(_SVG) and child.tag.removeprefix(_SVG) in ("metadata", "style"):
                 parent.remove(child)
     used = _referenced(root)
@@ -56,16 +89,16 @@ def inline_svg(figure: "Figure", name: str, label: str) -> Markup:
         "aria-label": readable(label),
         "viewBox": root.attrib["viewBox"],
     }
-    # HTML knows svg elements by name; without namespaces the page holds no address at all.
-    return trusted(ElementTree.tostring(root, encoding="unicode"))
+    # HTML knows SVG elements by name. Without namespaces, the page contains no address of another host.
+    return Markup(ElementTree.tostring(root, encoding="unicode"))
 
 
 def _rendered(figure: "Figure", name: str) -> bytes:
     import matplotlib
 
     written = io.BytesIO()
-    with house_style(), warnings.catch_warnings():
-        # The browser has fonts for what DejaVu lacks.
+    with figure_style(), warnings.catch_warnings():
+        # The browser has fonts for characters that matplotlib's font lacks.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": f"elfnet {name}"})
         figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
@@ -73,7 +106,7 @@ def _rendered(figure: "Figure", name: str) -> bytes:
 
 
 def _referenced(root: ElementTree.Element) -> set[str]:
-    """The ids that something in the figure points to; matplotlib names every group besides."""
+    """Return the ids that are used; matplotlib gives an id to every group."""
     used = set()
     for node in root.iter():
         for key, value in node.attrib.items():

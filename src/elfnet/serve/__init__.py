@@ -1,1 +1,52 @@
-"""The HTTP service and its page."""
+"""The HTTP service: predictions from an exported model, metrics, and a web page to try images.
+
+A request passes through `server` (HTTP limits), `middleware` (response headers), `app`, `admission` (how much may be in
+progress), `requests` (parsing), `predict` (decoding), `batcher` (one call of the engine for many requests) and
+`responses`. Everything else that the service answers is in `routes`.
+
+This package must not import torch. The names below are imported when they are first used, so that importing the
+package needs none of the packages of the extra `serve`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from elfnet.serve.app import create_app
+    from elfnet.serve.routes import read_token
+    from elfnet.serve.server import bind_socket, build_server, serve
+    from elfnet.serve.service import Sample, ServeSettings, Service, read_samples
+
+_HOME = {
+    "Sample": "elfnet.serve.service",
+    "ServeSettings": "elfnet.serve.service",
+    "Service": "elfnet.serve.service",
+    "bind_socket": "elfnet.serve.server",
+    "build_server": "elfnet.serve.server",
+    "create_app": "elfnet.serve.app",
+    "read_samples": "elfnet.serve.service",
+    "read_token": "elfnet.serve.routes",
+    "serve": "elfnet.serve.server",
+}
+
+__all__ = [
+    "Sample",
+    "ServeSettings",
+    "Service",
+    "bind_socket",
+    "build_server",
+    "create_app",
+    "read_samples",
+    "read_token",
+    "serve",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'elfnet.serve' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,4 +1,4 @@
-"""Requests that arrive within a few milliseconds become one call of the engine, in one thread."""
+"""Dynamic batching: requests that arrive within a few milliseconds become one call of the engine, in one thread."""
 
 # Shapes: N images of a request, B images of a batch, H height, W width, K channels, E exits, C classes
 
@@ -14,24 +14,23 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.deploy.engine import Answers
-from elfnet.deploy.model import Model
-from elfnet.serve.every_exit import logits_of_every_exit
-from elfnet.serve.refusal import Refusal, overloaded
+from elfnet.inference.engine import Answers, Backend
+from elfnet.inference.model import Model
+from elfnet.serve.errors import ApiError, overloaded
 
 Pixels = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, eq=False)
-class Batched:
-    """What came out for one request.
+class BatchResult:
+    """The result of one request.
 
     Attributes:
         point: the operating point that was used.
-        answers: of this request's images.
-        logits_EC: of every exit, for a request that asked for them.
+        answers: predictions for the images of this request.
+        logits_EC: logits of every exit, if the request asked for them.
         batch: images that were computed together.
-        engine_ms: of that computation.
+        engine_ms: milliseconds that their computation took.
     """
 
     point: str
@@ -41,47 +40,50 @@ class Batched:
     engine_ms: float
 
 
-class Promised(Protocol):
-    """A future, of asyncio or of threads; whoever gives up waiting cancels it."""
+class Future(Protocol):
+    """The part of `asyncio.Future` and `concurrent.futures.Future` that is used here.
+
+    A cancelled future is done, and its request is not computed.
+    """
 
     def done(self) -> bool: ...
 
-    def set_result(self, result: Batched) -> None: ...
+    def set_result(self, result: BatchResult) -> None: ...
 
     def set_exception(self, exception: BaseException) -> None: ...
 
 
 @dataclass(eq=False)
 class _Job:
-    promised: Promised
+    future: Future
     pixels_NHWK: Pixels
     point: str | float | None
-    every_exit: bool
-    arrived: float
+    all_exits: bool
+    arrival: float
 
 
-HandOver = Callable[[Callable[[], None]], object]
-"""Runs a function where the futures of a batch may be resolved, now or soon."""
+CallSoon = Callable[[Callable[[], None]], object]
+"""Calls a function, now or soon, in the thread in which futures may be resolved."""
 
 
-def at_once(resolve: Callable[[], None]) -> None:
+def call_now(resolve: Callable[[], None]) -> None:
     resolve()
 
 
 class Batcher:
-    """A bounded queue and the thread that empties it.
+    """A bounded queue and the thread that computes what is in it.
 
     Args:
-        model: what answers.
-        max_batch: images of one call of the engine.
-        wait_ms: how long the first job of a batch waits for others.
+        model: computes the predictions.
+        max_batch: images per call of the engine.
+        wait_ms: how long the first request of a batch waits for others.
         max_queue: images that may wait.
-        point_under_pressure: from the share of the queue that is full to the point for those who ask for none.
-        on_batch: told of every call of the engine: point, answers, seconds.
+        default_point: from the filled share of the queue to the operating point of requests that name none.
+        on_batch: called after every call of the engine with operating point, predictions and seconds.
     """
 
-    hand_over: HandOver = staticmethod(at_once)
-    """Once a batch, not once a request: waking another thread costs as much as a small answer."""
+    call_soon: CallSoon = staticmethod(call_now)
+    """Used once per batch, not once per request: waking another thread costs as much as a small request."""
 
     def __init__(
         self,
@@ -90,11 +92,11 @@ class Batcher:
         max_batch: int,
         wait_ms: float,
         max_queue: int,
-        point_under_pressure: Callable[[float], str],
+        default_point: Callable[[float], str],
         on_batch: Callable[[str, Answers, float], None],
     ) -> None:
         self._model, self._max_batch, self._wait = model, max_batch, wait_ms / 1000.0
-        self._max_queue, self._point, self._on_batch = max_queue, point_under_pressure, on_batch
+        self._max_queue, self._default_point, self._on_batch = max_queue, default_point, on_batch
         self._jobs: deque[_Job] = deque()
         self._waiting = 0
         self._closing = False
@@ -103,10 +105,11 @@ class Batcher:
         self._thread = threading.Thread(target=self._work, name="elfnet-engine", daemon=True)
 
     def start(self) -> None:
+        """Start the thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """Take nothing more, finish what was taken, end the thread."""
+        """Refuse new requests, compute those in the queue, and end the thread."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -115,6 +118,7 @@ class Batcher:
 
     @property
     def ready(self) -> bool:
+        """Whether requests are accepted."""
         return self._thread.is_alive() and not self._closing
 
     @property
@@ -122,101 +126,124 @@ class Batcher:
         """Images in the queue."""
         return self._waiting
 
-    def retry_seconds(self) -> int:
-        """About how long it takes to work off what waits; at least 1."""
+    def retry_after(self) -> int:
+        """Estimate the seconds until the queue is empty; at least 1."""
         return max(1, math.ceil(self._waiting * self._seconds_per_image))
 
     def submit(
-        self, promised: Promised, pixels_NHWK: Pixels, point: str | float | None, *, every_exit: bool = False
+        self, future: Future, pixels_NHWK: Pixels, point: str | float | None, *, all_exits: bool = False
     ) -> None:
-        """Queue one request, whose answer `promised` will hold; 503 if the queue is full or the service is ending."""
-        job = _Job(promised, pixels_NHWK, point, every_exit, time.monotonic())
+        """Queue one request.
+
+        Args:
+            future: receives the `BatchResult`, or the exception.
+            point: name of an operating point, a budget, or None for the default point.
+            all_exits: also compute the logits of every exit, for the first image.
+
+        Raises:
+            ApiError: 503 if the queue is full or the service is shutting down.
+        """
+        job = _Job(future, pixels_NHWK, point, all_exits, time.monotonic())
         with self._changed:
             if self._closing:
-                raise Refusal(503, "the service is shutting down", Retry_After="5", Connection="close")
+                raise ApiError(503, "the service is shutting down", Retry_After="5", Connection="close")
             if self._waiting + len(pixels_NHWK) > self._max_queue:
-                raise overloaded(f"{self._waiting} images are waiting already; try again", self.retry_seconds())
+                raise overloaded(
+                    f"{self._waiting} of at most {self._max_queue} images are waiting; try again later",
+                    self.retry_after(),
+                )
             self._jobs.append(job)
             self._waiting += len(pixels_NHWK)
-            # The thread is woken by the first job and by a full batch; in between it would only look and wait again.
+            # In between, the thread would only wake up, check and wait again.
             if len(self._jobs) == 1 or self._waiting >= self._max_batch:
                 self._changed.notify()
 
     def _work(self) -> None:
-        while jobs := self._take():
+        while jobs := self._next_batch():
             groups: dict[str | float | None, list[_Job]] = {}
             for job in jobs:
                 groups.setdefault(job.point, []).append(job)
             for point, group in groups.items():
                 self._compute(point, group)
 
-    def _take(self) -> list[_Job]:
-        """The jobs of the next batch, at least one; none when it is time to end."""
+    def _next_batch(self) -> list[_Job]:
+        """Wait for the jobs of the next batch, at least one; an empty list ends the thread."""
         with self._changed:
             while not self._jobs:
                 if self._closing:
                     return []
                 self._changed.wait()
-            deadline = self._jobs[0].arrived + self._wait
+            deadline = self._jobs[0].arrival + self._wait
             while self._waiting < self._max_batch and not self._closing:
                 left = deadline - time.monotonic()
                 if left <= 0.0:
                     break
                 self._changed.wait(left)
-            self._full_share = self._waiting / self._max_queue
-            taken, images = [self._jobs.popleft()], 0
+            self._queue_fill = self._waiting / self._max_queue
+            taken = [self._jobs.popleft()]
             images = len(taken[0].pixels_NHWK)
             while self._jobs and images + len(self._jobs[0].pixels_NHWK) <= self._max_batch:
                 taken.append(self._jobs.popleft())
                 images += len(taken[-1].pixels_NHWK)
             self._waiting -= images
-        # Whoever gave up waiting is not computed.
-        return [job for job in taken if not job.promised.done()] or self._take()
+        return [job for job in taken if not job.future.done()] or self._next_batch()
 
-    def _compute(self, asked: str | float | None, group: list[_Job]) -> None:
+    def _compute(self, requested: str | float | None, group: list[_Job]) -> None:
         try:
-            point = self._resolve(asked)
-            began = time.perf_counter()
+            point = self._resolve_point(requested)
+            start_time = time.perf_counter()
             pixels_BHWK = np.concatenate([job.pixels_NHWK for job in group])
             images_BKHW = self._model.preprocess.normalise(pixels_BHWK)
             answers = self._model.engine(images_BKHW, operating_point=point)
-            seconds = time.perf_counter() - began
+            seconds = time.perf_counter() - start_time
             self._seconds_per_image += 0.1 * (seconds / len(pixels_BHWK) - self._seconds_per_image)
             self._on_batch(point, answers, seconds)
-            made: list[Batched] = []
+            results: list[BatchResult] = []
             start = 0
             for job in group:
                 rows = slice(start, start + len(job.pixels_NHWK))
                 start = rows.stop
                 logits_EC = None
-                if job.every_exit:
-                    logits_EC = logits_of_every_exit(self._model.engine.backend, images_BKHW[rows])[:, 0]
-                made.append(Batched(point, _rows(answers, rows), logits_EC, len(pixels_BHWK), 1000.0 * seconds))
-            self.hand_over(partial(_keep_promises, group, made))
+                if job.all_exits:
+                    logits_EC = all_exit_logits(self._model.engine.backend, images_BKHW[rows])[:, 0]
+                results.append(
+                    BatchResult(point, _select(answers, rows), logits_EC, len(pixels_BHWK), 1000.0 * seconds)
+                )
+            self.call_soon(partial(_set_results, group, results))
         except Exception as error:
-            # One bad batch must not end the thread that serves everybody.
-            self.hand_over(partial(_break_promises, group, error))
+            # A failure of one batch must not end the thread.
+            self.call_soon(partial(_set_exception, group, error))
 
-    def _resolve(self, asked: str | float | None) -> str:
-        if asked is None:
-            return self._point(self._full_share)
+    def _resolve_point(self, requested: str | float | None) -> str:
+        if requested is None:
+            return self._default_point(self._queue_fill)
         family = self._model.engine.family
-        return asked if isinstance(asked, str) else family.for_budget(asked).name
+        return requested if isinstance(requested, str) else family.for_budget(requested).name
 
 
-def _keep_promises(group: list[_Job], made: list[Batched]) -> None:
-    for job, result in zip(group, made, strict=True):
-        if not job.promised.done():
-            job.promised.set_result(result)
+def all_exit_logits(backend: Backend, images_NKHW: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Run all stages and all heads, without leaving early; returns logits (E, N, C)."""
+    features = backend.start(images_NKHW)
+    logits = []
+    for k in range(backend.exits):
+        features, logits_NC = backend.run(k, features)
+        logits.append(np.asarray(logits_NC, dtype=np.float64))
+    return np.stack(logits)
 
 
-def _break_promises(group: list[_Job], error: Exception) -> None:
+def _set_results(group: list[_Job], results: list[BatchResult]) -> None:
+    for job, result in zip(group, results, strict=True):
+        if not job.future.done():
+            job.future.set_result(result)
+
+
+def _set_exception(group: list[_Job], error: Exception) -> None:
     for job in group:
-        if not job.promised.done():
-            job.promised.set_exception(error)
+        if not job.future.done():
+            job.future.set_exception(error)
 
 
-def _rows(answers: Answers, rows: slice) -> Answers:
+def _select(answers: Answers, rows: slice) -> Answers:
     return Answers(
         answers.prediction_N[rows],
         answers.confidence_N[rows],

@@ -1,79 +1,178 @@
-"""Figures for Prometheus, and the same in short for the page."""
+"""Metrics of the service: Prometheus metrics, recent traffic for the web page, and drift from calibration."""
+
+# Shapes: N answers in the window, E exits
 
 import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from elfnet.calibrate.family import Family
-from elfnet.deploy.engine import Answers
-from elfnet.serve.recent import Recent
+from elfnet.inference.engine import Answers
 
-SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-REMEMBERED = 1024
-"""Requests whose durations and times are kept for the page."""
+SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+RECENT_REQUESTS = 1024
+"""Requests whose durations are kept for the web page."""
 
 RATE_SECONDS = 10.0
+"""The request rate on the web page is that of the last seconds."""
+
+WINDOW = 2048
+"""Images over which means and drift are computed."""
+
+MIN_FOR_DRIFT = 100
+"""Drift over fewer images would be mostly noise, and is not reported."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecentStats:
+    """Statistics of the last images, at most `WINDOW`; None where there are no images, or too few.
+
+    Expected values are those of the same operating points on the calibration split, weighted by how many images used
+    each point.
+
+    Attributes:
+        images: number of images.
+        exit_share: share of the images that left at each exit.
+        expected_share: expected value of `exit_share`.
+        mean_cost: mean cost per image.
+        expected_cost: expected value of `mean_cost`.
+        mean_confidence: mean confidence at the exit taken.
+        exit_drift: population stability index of the exit shares.
+        confidence_drift: mean confidence minus the accuracy on the calibration split.
+    """
+
+    images: int
+    exit_share: tuple[float, ...] | None = None
+    expected_share: tuple[float, ...] | None = None
+    mean_cost: float | None = None
+    expected_cost: float | None = None
+    mean_confidence: float | None = None
+    exit_drift: float | None = None
+    confidence_drift: float | None = None
+
+
+class RecentAnswers:
+    """The last predictions, compared with what calibration measured; no labels are needed.
+
+    The engine's thread adds to it, and any thread may read it.
+    """
+
+    def __init__(self, family: Family, *, window: int = WINDOW) -> None:
+        self._family = family
+        self._position = {point.name: i for i, point in enumerate(family.points)}
+        self._answers: deque[tuple[int, int, float, float]] = deque(maxlen=window)
+        self._lock = threading.Lock()
+
+    def add(self, point: str, answers: Answers) -> None:
+        """Add the predictions of one batch."""
+        position = self._position[point]
+        rows = zip(answers.exit_N.tolist(), answers.confidence_N.tolist(), answers.cost_N.tolist(), strict=True)
+        with self._lock:
+            self._answers.extend((position, exit_taken, confidence, cost) for exit_taken, confidence, cost in rows)
+
+    def stats(self) -> RecentStats:
+        """Compute the statistics of the images in the window."""
+        with self._lock:
+            answers = list(self._answers)
+        if not answers:
+            return RecentStats(images=0)
+        point_N, exit_N, confidence_N, cost_N = (np.array(column) for column in zip(*answers, strict=True))
+        used, count = np.unique(point_N.astype(np.int64), return_counts=True)
+        expected = [self._family.points[i].expected for i in used]
+        weight = count / len(answers)
+        seen_E = np.bincount(exit_N.astype(np.int64), minlength=self._family.exits)
+        expected_E = sum(w * np.asarray(e.exit_share) for w, e in zip(weight, expected, strict=True))
+        accuracy = float(sum(w * e.accuracy for w, e in zip(weight, expected, strict=True)))
+        mean_confidence = float(np.mean(confidence_N))
+        enough = len(answers) >= MIN_FOR_DRIFT
+        return RecentStats(
+            images=len(answers),
+            exit_share=tuple((seen_E / len(answers)).tolist()),
+            expected_share=tuple(np.asarray(expected_E).tolist()),
+            mean_cost=float(np.mean(cost_N)),
+            expected_cost=float(sum(w * e.mean_cost for w, e in zip(weight, expected, strict=True))),
+            mean_confidence=mean_confidence,
+            exit_drift=stability_index(seen_E, np.asarray(expected_E), self._family.n) if enough else None,
+            confidence_drift=mean_confidence - accuracy if enough else None,
+        )
+
+
+def stability_index(seen_E: NDArray[np.int64], expected_E: NDArray[np.float64], calibration_n: int) -> float:
+    """Compute the population stability index of exit counts against the shares on the calibration split.
+
+    It is the sum over exits of (p - q) ln(p / q), with p the shares seen and q the expected ones. Half an example is
+    added to every exit on both sides, so that an exit without examples gives a finite value. By convention 0.1 is
+    worth a look and 0.25 is a change.
+
+    Args:
+        seen_E: images that left at each exit.
+        expected_E: expected share of each exit.
+        calibration_n: examples of the calibration split.
+    """
+    p_E = (seen_E + 0.5) / (seen_E.sum() + 0.5 * len(seen_E))
+    q_E = (expected_E * calibration_n + 0.5) / (calibration_n + 0.5 * len(expected_E))
+    return math.fsum((p_E - q_E) * np.log(p_E / q_E))
 
 
 class Metrics:
-    """All figures of one service, in a registry of its own.
+    """All metrics of one service, in a Prometheus registry of its own.
 
     Args:
-        family: for exits and what calibration promised.
-        clock: seconds.
+        family: the operating points, with what calibration measured for them.
+        clock: returns seconds.
     """
 
     def __init__(self, family: Family, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self.registry = CollectorRegistry()
-        self.recent = Recent(family)
-        given: dict[str, Any] = {"registry": self.registry}
-        self._requests = Counter("elfnet_requests", "Requests answered.", ("route", "status"), **given)
+        self._registry = CollectorRegistry()
+        self.recent = RecentAnswers(family)
+        self._lock = threading.Lock()
+        self._requests_seen: deque[tuple[float, float, int]] = deque(maxlen=RECENT_REQUESTS)
+        into: dict[str, Any] = {"registry": self._registry}
+        self._requests = Counter("elfnet_requests", "Requests, by route and status.", ("route", "status"), **into)
         self._duration = Histogram(
-            "elfnet_request_seconds", "From the first byte to the answer.", ("route",), buckets=SECONDS, **given
+            "elfnet_request_seconds", "Seconds per request.", ("route",), buckets=SECONDS_BUCKETS, **into
         )
-        self._images = Counter("elfnet_images", "Images answered.", ("operating_point",), **given)
-        self._exits = Counter("elfnet_exit_images", "Images that left at an exit (from 1).", ("exit",), **given)
-        self._cost = Counter("elfnet_cost", "Sum of the costs of all images answered.", **given)
-        self._batch = Histogram("elfnet_batch_images", "Images of one call of the engine.", buckets=BATCHES, **given)
-        self._engine = Histogram("elfnet_engine_seconds", "Of one call of the engine.", buckets=SECONDS, **given)
+        self._images = Counter("elfnet_images", "Images, by operating point.", ("operating_point",), **into)
+        self._exits = Counter("elfnet_exit_images", "Images, by the exit they left at (from 1).", ("exit",), **into)
+        self._cost = Counter("elfnet_cost", "Sum of the costs of all images.", **into)
+        self._batch = Histogram("elfnet_batch_images", "Images per engine call.", buckets=BATCH_BUCKETS, **into)
+        self._engine = Histogram("elfnet_engine_seconds", "Seconds per engine call.", buckets=SECONDS_BUCKETS, **into)
         for k in range(family.exits):
             self._exits.labels(str(k + 1))
-        self._watch_recent(given)
-        self._remembered: deque[tuple[float, float, int]] = deque(maxlen=REMEMBERED)
-        self._lock = threading.Lock()
-        self._given = given
+        self._add_recent_gauges()
 
-    def _watch_recent(self, given: dict[str, Any]) -> None:
-        of_last = "of the last 2048 images; NaN before there are enough."
-        for name, what, field in (
+    def _add_recent_gauges(self) -> None:
+        over = f"over the last {WINDOW} images; NaN while there are too few."
+        for name, text, field in (
             ("elfnet_mean_cost", "Mean cost", "mean_cost"),
             ("elfnet_mean_cost_expected", "Mean cost expected by calibration", "expected_cost"),
             ("elfnet_mean_confidence", "Mean confidence", "mean_confidence"),
             ("elfnet_exit_drift", "Population stability index of the exit shares against calibration", "exit_drift"),
             ("elfnet_confidence_drift", "Mean confidence minus accuracy on the calibration split", "confidence_drift"),
         ):
-            gauge = Gauge(name, f"{what} {of_last}", **given)
-            gauge.set_function(partial(self._recent_figure, field))
+            self.add_gauge(name, f"{text} {over}", partial(self._recent_value, field))
 
-    def _recent_figure(self, field: str) -> float:
-        value: float | None = getattr(self.recent.figures(), field)
+    def _recent_value(self, field: str) -> float:
+        value: float | None = getattr(self.recent.stats(), field)
         return math.nan if value is None else value
 
-    def watch(self, name: str, what: str, read: Callable[[], float]) -> None:
-        """A gauge that is read when somebody asks."""
-        Gauge(name, what, **self._given).set_function(read)
+    def add_gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
+        """Add a gauge whose value is read at every scrape."""
+        Gauge(name, text, registry=self._registry).set_function(read)
 
     def on_batch(self, point: str, answers: Answers, seconds: float) -> None:
-        """The engine's thread reports a call."""
+        """Count one call of the engine."""
         images = len(answers.exit_N)
         self._batch.observe(images)
         self._engine.observe(seconds)
@@ -85,32 +184,32 @@ class Metrics:
         self.recent.add(point, answers)
 
     def on_request(self, route: str, status: int, seconds: float) -> None:
-        """A request was answered; `route` is the pattern, never what the client wrote."""
+        """Count one request; `route` is the path pattern, never a path from a client."""
         self._requests.labels(route, str(status)).inc()
         self._duration.labels(route).observe(seconds)
         if route == "/v1/predict":
             with self._lock:
-                self._remembered.append((self._clock(), seconds, status))
+                self._requests_seen.append((self._clock(), seconds, status))
 
     def exposition(self) -> bytes:
-        """The text that Prometheus reads."""
-        return generate_latest(self.registry)
+        """Return all metrics in Prometheus' text format."""
+        return generate_latest(self._registry)
 
     def traffic(self) -> dict[str, Any]:
-        """Rates and durations of the last predictions, for people."""
+        """Return rate and durations of the last prediction requests."""
         with self._lock:
-            remembered = list(self._remembered)
+            seen = list(self._requests_seen)
         now = self._clock()
-        fresh = [entry for entry in remembered if now - entry[0] <= RATE_SECONDS]
-        good = [seconds for _, seconds, status in remembered if status == 200]
-        # A full window that is younger than the period tells the rate by itself.
+        fresh = [entry for entry in seen if now - entry[0] <= RATE_SECONDS]
+        durations = [seconds for _, seconds, status in seen if status == 200]
+        # If all requests that are kept are fresh, there were more of them than are kept.
         period = RATE_SECONDS
-        if len(fresh) == REMEMBERED:
+        if len(fresh) == RECENT_REQUESTS:
             period = max(now - fresh[0][0], 1e-3)
-        quantile = {f"p{q}_ms": 1000.0 * float(np.percentile(good, q)) if good else None for q in (50, 95)}
+        quantiles = {f"p{q}_ms": 1000.0 * float(np.percentile(durations, q)) if durations else None for q in (50, 95)}
         return {
             "requests_per_second": len(fresh) / period,
-            "requests": len(remembered),
-            "refused": sum(status == 503 for _, _, status in remembered),
-            **quantile,
+            "requests": len(seen),
+            "refused": sum(status == 503 for _, _, status in seen),
+            **quantiles,
         }

@@ -1,61 +1,63 @@
-"""Under pressure, cheaper answers instead of refusals; back to the chosen point when it is over."""
+"""Load shedding: cheaper operating points while the queue fills up, instead of refused requests."""
 
 import math
 import time
 from collections.abc import Callable
 
-from elfnet.deploy.controller.ladder import Ladder
-from elfnet.deploy.engine import Engine
+from elfnet.inference.controller.stepper import Ladder
+from elfnet.inference.engine import Engine
 
-FROM, FULLY = 0.25, 0.75
-"""Shares of the queue between which the mean cost falls from the chosen point's to the cheapest point's."""
+LOW_PRESSURE, HIGH_PRESSURE = 0.25, 0.75
+"""Filled shares of the queue between which the allowed mean cost falls from that of the point that was set to that of
+the cheapest point."""
 
 HALF_LIFE = 1.0
-"""Seconds in which felt pressure halves: it rises at once and falls slowly, so that the point does not flutter."""
+"""Seconds in which the pressure halves. It rises at once and falls slowly, so that the point does not oscillate."""
 
 
-class Shedding:
-    """Chooses the point for requests that ask for none.
+class LoadShedder:
+    """Chooses the operating point of requests that name none.
 
-    The queue's fullness p moves the allowed mean cost on a line: chosen point at p <= FROM, cheapest at p >= FULLY. The
-    most accurate efficient point within it is taken. A request that names its point or budget gets it all the same.
+    The pressure is the filled share of the queue. Up to `LOW_PRESSURE` the point that was set is used. From there to
+    `HIGH_PRESSURE` the allowed mean cost falls linearly to that of the cheapest point, and the most accurate
+    efficient point within it is used. Requests that name a point or a budget are not affected.
 
     Args:
-        engine: its operating point is the chosen one, and is never changed here.
-        clock: seconds.
+        engine: its operating point is the one that was set; it is not changed here.
+        clock: returns seconds.
     """
 
     def __init__(self, engine: Engine, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._engine, self._clock = engine, clock
         self._ladder = Ladder.of(engine.family)
         self._pressure = 0.0
-        self._felt = clock()
+        self._updated = clock()
 
     @property
     def pressure(self) -> float:
-        """What is felt now, in [0, 1]."""
-        return self._pressure * math.pow(0.5, (self._clock() - self._felt) / HALF_LIFE)
+        """The pressure now, in [0, 1]."""
+        return self._pressure * math.pow(0.5, (self._clock() - self._updated) / HALF_LIFE)
 
     @property
     def point(self) -> str:
-        """The point that a request would get now."""
-        return self._at(self.pressure)
+        """The operating point that a request gets now."""
+        return self._point_at(self.pressure)
 
-    def feel(self, full_share: float) -> str:
-        """Take note of how full the queue is; the point to use."""
-        self._pressure, self._felt = max(full_share, self.pressure), self._clock()
-        return self._at(self._pressure)
+    def update(self, queue_fill: float) -> str:
+        """Update the pressure with the filled share of the queue; returns the operating point to use."""
+        self._pressure, self._updated = max(queue_fill, self.pressure), self._clock()
+        return self._point_at(self._pressure)
 
-    def _at(self, pressure: float) -> str:
+    def _point_at(self, pressure: float) -> str:
         chosen = self._engine.operating_point
-        share = min(1.0, max(0.0, (pressure - FROM) / (FULLY - FROM)))
+        share = min(1.0, max(0.0, (pressure - LOW_PRESSURE) / (HIGH_PRESSURE - LOW_PRESSURE)))
         if share == 0.0:
             return chosen
-        dearest = self._engine.family.point(chosen).expected.mean_cost
-        allowed = dearest - share * (dearest - self._ladder.mean_cost[0])
+        full_cost = self._engine.family.point(chosen).expected.mean_cost
+        allowed = full_cost - share * (full_cost - self._ladder.mean_cost[0])
         cheaper = [
             name
             for name, cost in zip(self._ladder.names, self._ladder.mean_cost, strict=True)
-            if cost <= allowed + 1e-12 and cost < dearest
+            if cost <= allowed + 1e-12 and cost < full_cost
         ]
         return cheaper[-1] if cheaper else chosen

@@ -1,14 +1,23 @@
-"""The grid of a sweep: which settings take which values, and the run of each combination."""
+"""The grid of a sweep: one run per combination of values, and the directory that holds the runs.
 
+```
+SWEEP/  sweep.json  recipes/<run>.toml  runs/<run>/  output/<run>.txt  table.md  table.json
+```
+"""
+
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import Any, get_origin
 
+from elfnet import atomic
 from elfnet.errors import RequestError
-from elfnet.recipe.load import load_recipe
+from elfnet.recipe.load import load_recipe, recipe_text, save_recipe
 from elfnet.recipe.schema import Recipe
 from elfnet.registry import unknown_name
+from elfnet.run.directory import RunDirectory, read_json
 
 
 @dataclass(frozen=True)
@@ -16,8 +25,9 @@ class Cell:
     """One run of a sweep.
 
     Attributes:
-        name: of its run directory.
-        values: of the settings that are swept, as written.
+        name: name of its run directory.
+        values: values of the swept settings, as the user wrote them.
+        recipe: the recipe with these values.
     """
 
     name: str
@@ -26,7 +36,10 @@ class Cell:
 
 
 def parse_over(texts: Sequence[str]) -> dict[str, list[str]]:
-    """`["train.seed=0,1"]` to `{"train.seed": ["0", "1"]}`, in the order given.
+    """Parse the values of `--over`, in the order given.
+
+    Raises:
+        RequestError: a setting is unknown, given twice, a list, or has no values or the same value twice.
 
     Example:
         >>> parse_over(["exits.train_threshold=0.16,2/C", "train.seed=0"])
@@ -34,36 +47,45 @@ def parse_over(texts: Sequence[str]) -> dict[str, list[str]]:
     """
     over: dict[str, list[str]] = {}
     for text in texts:
-        name, _, values = text.partition("=")
-        found = [value.strip() for value in values.split(",") if value.strip()]
-        if not found:
+        name, _, joined = text.partition("=")
+        values = [value.strip() for value in joined.split(",") if value.strip()]
+        if not values:
             raise RequestError(f"--over {text} must name a setting and its values, such as train.seed=0,1,2")
         if name in over:
-            raise RequestError(f"--over {name} is given twice; write all its values in one")
-        if len(set(found)) < len(found):
-            raise RequestError(f"--over {text} has a value twice; leave one out")
-        _refuse_setting(name)
-        over[name] = found
+            raise RequestError(f"--over {name} is given twice; write all its values in one --over")
+        if len(set(values)) < len(values):
+            raise RequestError(f"--over {text} has the same value twice; remove one")
+        _check_setting(name)
+        over[name] = values
     if not over:
         raise RequestError("a sweep needs at least one --over SETTING=VALUE,VALUE")
     return over
 
 
-def cells_of(recipe: str, settings: Mapping[str, Any], over: Mapping[str, Sequence[str]]) -> list[Cell]:
-    """Every combination, the last setting changing fastest; all are checked before any is run."""
+def expand_grid(recipe: str, settings: Mapping[str, Any], over: Mapping[str, Sequence[str]]) -> list[Cell]:
+    """Return one cell per combination of values, the last setting changing fastest.
+
+    Args:
+        recipe: name or file of the recipe.
+        settings: overrides of the recipe for all runs.
+        over: values of each swept setting, as `parse_over` returns them.
+
+    Raises:
+        RequestError: a combination is not a valid recipe, a setting is both fixed and swept, or names collide.
+    """
     both = [name for name in over if name in settings]
     if both:
-        raise RequestError(f"--{both[0]} {settings[both[0]]} has no effect beside --over {both[0]}; leave one out")
+        raise RequestError(f"--{both[0]} {settings[both[0]]} has no effect beside --over {both[0]}; remove one of them")
     cells = []
     for values in product(*over.values()):
         chosen = dict(zip(over, values, strict=True))
-        cells.append(Cell(_name(chosen), chosen, load_recipe(recipe, {**settings, **chosen})))
+        cells.append(Cell(_run_name(chosen), chosen, load_recipe(recipe, {**settings, **chosen})))
     if len({cell.name for cell in cells}) < len(cells):
         raise RequestError("two runs of this sweep would have the same name; write their values so that they differ")
     return cells
 
 
-def _refuse_setting(dotted: str) -> None:
+def _check_setting(dotted: str) -> None:
     known = {
         f"{section}.{name}": info
         for section, field in Recipe.model_fields.items()
@@ -72,10 +94,62 @@ def _refuse_setting(dotted: str) -> None:
     if dotted not in known:
         raise unknown_name("setting", dotted, sorted(known))
     if get_origin(known[dotted].annotation) is tuple:
-        raise RequestError(f"{dotted} is a list, and values of a sweep are divided by commas; sweep another setting")
+        raise RequestError(
+            f"--over {dotted} is a list, and commas separate the values of a sweep; sweep another setting"
+        )
 
 
-def _name(values: Mapping[str, str]) -> str:
-    """`train_threshold=0.16,seed=1`, without what a file system may not like."""
+def _run_name(values: Mapping[str, str]) -> str:
+    """Return a name such as `train_threshold=0.16,seed=1`, with unusual characters replaced."""
     parts = (f"{dotted.partition('.')[2]}={value}" for dotted, value in values.items())
     return "".join(letter if letter.isalnum() or letter in "=,._-" else "_" for letter in ",".join(parts))
+
+
+@dataclass(frozen=True)
+class SweepDirectory:
+    """Paths of a sweep."""
+
+    root: Path
+
+    @property
+    def output_directory(self) -> Path:
+        """Where the output of the runs' commands is stored."""
+        return self.root / "output"
+
+    def recipe_file(self, cell: Cell) -> Path:
+        return self.root / "recipes" / f"{cell.name}.toml"
+
+    def run(self, cell: Cell) -> RunDirectory:
+        return RunDirectory(self.root / "runs" / cell.name)
+
+    def output_file(self, cell: Cell) -> Path:
+        """Output of the run's command."""
+        return self.output_directory / f"{cell.name}.txt"
+
+    def is_done(self, cell: Cell) -> bool:
+        """Return whether the run has metrics, which are written after everything else that a sweep needs."""
+        return self.run(cell).metrics_file.is_file()
+
+    def open(self, over: Mapping[str, Sequence[str]], cells: Sequence[Cell]) -> None:
+        """Create the sweep here, or check that this directory contains the same sweep.
+
+        Raises:
+            RequestError: the directory contains another sweep or other files.
+        """
+        file = self.root / "sweep.json"
+        content: dict[str, Any] = {
+            "over": {name: list(values) for name, values in over.items()},
+            "recipes": {cell.name: recipe_text(cell.recipe) for cell in cells},
+        }
+        if file.is_file():
+            if read_json(file) != json.loads(json.dumps(content)):
+                raise RequestError(f"{self.root} holds another sweep; repeat that one, or give another --out")
+            return
+        if self.root.exists() and (not self.root.is_dir() or any(self.root.iterdir())):
+            raise RequestError(f"{self.root} exists and is not a sweep; give another --out")
+        atomic.write_json(file, content)
+
+    def write_recipes(self, cells: Sequence[Cell]) -> None:
+        """Write one recipe file per cell."""
+        for cell in cells:
+            save_recipe(cell.recipe, self.recipe_file(cell))

@@ -1,1 +1,42 @@
-"""Training: forward with leaving, schedules, what the machine does well, the loop and its log."""
+"""Training: from a recipe to the last checkpoint, on one process or many, stopped and resumed at any moment."""
+
+from typing import TYPE_CHECKING
+
+from elfnet.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from elfnet.train.ema import WeightAverage
+    from elfnet.train.launch import Launch
+    from elfnet.train.logging import Observer
+    from elfnet.train.loop import Trainer
+    from elfnet.train.optimizer import build_optimizer
+    from elfnet.train.run import train_recipe
+    from elfnet.train.schedule import Schedule, scale_schedule
+
+_MODULES = {
+    "Launch": "elfnet.train.launch",
+    "Observer": "elfnet.train.logging",
+    "Schedule": "elfnet.train.schedule",
+    "Trainer": "elfnet.train.loop",
+    "WeightAverage": "elfnet.train.ema",
+    "build_optimizer": "elfnet.train.optimizer",
+    "scale_schedule": "elfnet.train.schedule",
+    "train_recipe": "elfnet.train.run",
+}
+
+__all__ = [
+    "Launch",
+    "Observer",
+    "Schedule",
+    "Trainer",
+    "WeightAverage",
+    "build_optimizer",
+    "scale_schedule",
+    "train_recipe",
+]
+
+__getattr__ = lazy_names(__name__, _MODULES)
+
+
+def __dir__() -> list[str]:
+    return __all__

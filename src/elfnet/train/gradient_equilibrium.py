@@ -5,6 +5,9 @@ their updates grow with the number of exits, and the early exits pull them away 
 equilibrium scales the gradients where the network forks: behind stage k of K the gradient from the head is multiplied
 by 1 / (K - k + 1), and the gradient from the later stages by (K - k) / (K - k + 1). All exits behind a stage then weigh
 the same in it, and their weights add up to 1. Heads get their full gradient.
+
+Experts fork once: n of them read the features of the last shared stage side by side. Behind it, its head and every
+expert get the same factor, 1 / (n + 1), and the experts themselves get their full gradient.
 """
 
 from collections.abc import Sequence
@@ -41,20 +44,26 @@ class GradientEquilibrium:
 
     Args:
         exits: number of exits of the network.
+        experts: how many of them are experts.
 
     Example:
         >>> GradientEquilibrium(3).factors
         ((0.3333333333333333, 0.6666666666666666), (0.5, 0.5), (1.0, 1.0))
     """
 
-    def __init__(self, exits: int) -> None:
-        # Behind the last stage there is only its head, so the second factor is never used there.
-        self.factors: Sequence[tuple[float, float]] = (
-            *((1 / remaining, (remaining - 1) / remaining) for remaining in range(exits, 1, -1)),
-            (1.0, 1.0),
-        )
+    def __init__(self, exits: int, experts: int = 1) -> None:
+        self.factors: Sequence[tuple[float, float]] = tuple(_factors(exits - k, experts=experts) for k in range(exits))
 
     def __call__(self, k: int, features: Any) -> tuple[Any, Any]:
         """Features of stage k (from 0) as its head reads them, and as the next stage reads them."""
         of_head, of_rest = self.factors[k]
         return scale_gradient(features, of_head), scale_gradient(features, of_rest)
+
+
+def _factors(remaining: int, *, experts: int) -> tuple[float, float]:
+    """Of the head and of what follows, behind a stage with `remaining` exits behind it, its own included."""
+    if remaining <= experts:
+        return 1.0, 1.0
+    follows = remaining - 1
+    # What follows the last shared stage arrives as the sum over experts, each of which is one exit.
+    return 1 / remaining, (1 if follows == experts else follows) / remaining

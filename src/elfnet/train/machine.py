@@ -3,16 +3,26 @@
 The choices are made once, when a run starts, and kept in run.json: a resumed run computes as it began.
 """
 
+import ctypes
 import os
+import platform
 import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
+from elfnet.data.loading.normalise import Normalisation
+from elfnet.data.splits import Splits
 from elfnet.errors import RequestError
-from elfnet.recipe.schema import TrainRecipe
+from elfnet.models.flops import NetworkCost
+from elfnet.recipe.schema import Recipe, TrainRecipe
+from elfnet.recipe.stages import total_epochs
+from elfnet.version import __version__
 
 # Multiply-adds (forward, all epochs) from which compiling pays. Compiling ResNet-32 takes half a minute to a minute of
 # two CPU cores and then saves a fifth to a quarter of a step; a GPU does some hundred times the work in that time.
@@ -116,3 +126,85 @@ def choose_machine(
         channels_last=device != "mps" if channels_last == "auto" else channels_last == "on",
         threads=threads or torch.get_num_threads(),
     )
+
+
+# From glibc's malloc.h. Blocks up to 32 MiB (the most that mallopt takes) come from the heap; the heap is not shrunk.
+TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD = -1, -2, -3
+SETTINGS = {MMAP_THRESHOLD: 32 * 2**20, TRIM_THRESHOLD: 2**31 - 1, TOP_PAD: 64 * 2**20}
+
+
+def tune_malloc() -> bool:
+    """For the whole process; gives whether it was done: only with glibc, and not where the user has set it."""
+    if platform.libc_ver()[0] != "glibc" or any(name.startswith("MALLOC_") for name in os.environ):
+        return False
+    if "malloc" in os.environ.get("GLIBC_TUNABLES", ""):
+        return False
+    libc = ctypes.CDLL(None)
+    return all(libc.mallopt(setting, value) == 1 for setting, value in SETTINGS.items())
+
+
+PACKAGES = ("torch", "numpy", "lightning-fabric", "scikit-learn", "safetensors", "pydantic")
+
+
+def _package_versions() -> dict[str, str]:
+    versions = {"elfnet": __version__, "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return versions
+
+
+def _processor() -> str:
+    """The processor's name; Linux tells it in a file only."""
+    information = Path("/proc/cpuinfo")
+    if information.is_file():
+        for line in information.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def describe_environment() -> dict[str, Any]:
+    """Versions and hardware; the command is kept without the directories of whoever ran it."""
+    program, *arguments = sys.argv
+    return {
+        "versions": _package_versions(),
+        "hardware": {"processor": _processor(), "cores": os.cpu_count(), "system": platform.system()},
+        "command": " ".join([Path(program).name, *arguments]),
+    }
+
+
+def run_info(recipe: Recipe, splits: Splits, normalisation: Normalisation, cost: NetworkCost) -> dict[str, Any]:
+    images = len(splits.train)
+    machine = choose_machine(
+        device=recipe.train.device,
+        precision=recipe.train.precision,
+        compile=recipe.train.compile,
+        channels_last=recipe.train.channels_last,
+        threads=recipe.train.threads,
+        work=float(images * total_epochs(recipe) * cost.to_exit[-1]),
+        batch_shrinks=recipe.exits.after_exit == "drop",
+    )
+    return {
+        **describe_environment(),
+        "machine": machine.to_dict(),
+        "seeds": {
+            "subset": recipe.data.subset_seed,
+            "class_order": recipe.data.class_order_seed,
+            "training": recipe.train.seed,
+        },
+        "data": {
+            "fingerprint": splits.fingerprint,
+            "class_names": list(splits.class_names),
+            "class_counts": splits.class_counts_C.tolist(),
+            "train": images,
+            "calibration": len(splits.calibration),
+            "test": len(splits.test),
+            "image_shape": list(splits.train.example_shape),
+            "mean": list(normalisation.mean_K),
+            "std": list(normalisation.std_K),
+        },
+        "multiply_adds": {"plain": cost.plain, "stages": list(cost.stages), "heads": list(cost.heads)},
+    }

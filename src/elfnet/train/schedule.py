@@ -29,6 +29,7 @@ class Schedule:
         warmup: length of the warm-up, in (fractional) epochs; linear unless the kind is `one-cycle`.
         lr_steps: epochs at whose start the rate of `steps` is multiplied by `lr_factor`.
         drw_start: first epoch, 0-based, in which class weights apply.
+        first_epoch: of a run's epochs, 0-based, the one that the schedule starts at.
     """
 
     kind: ScheduleKind = "steps"
@@ -38,9 +39,11 @@ class Schedule:
     lr_steps: tuple[int, ...]
     lr_factor: float
     drw_start: int
+    first_epoch: int = 0
 
     def learning_rate(self, epoch: int, step: int, steps_per_epoch: int) -> float:
         """Rate of a step, never zero; warm-up counts steps, not epochs."""
+        epoch -= self.first_epoch
         if self.kind == "one-cycle":
             return self._one_cycle(epoch * steps_per_epoch + step, steps_per_epoch)
         rate = self._cosine(epoch + step / steps_per_epoch) if self.kind == "cosine" else self._steps(epoch)

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from elfnet.calibrate.risk.candidates import uniform_path
 from elfnet.calibrate.risk.control import control_risk, control_risks
 from elfnet.calibrate.risk.losses import outcomes_of
-from elfnet.data.groups import GROUP_NAMES
+from elfnet.calibrate.risk.sequence import uniform_path
+from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.errors import RequestError
-from elfnet.evaluate.derived import Derived, derive
+from elfnet.evaluate.confidence import ExitConfidences, compute_confidences
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.replay import replay
 from elfnet.exits.policy import Policy, full_depth, uniform_policy
@@ -27,7 +27,7 @@ def _few_candidates(fitting: ExitTable) -> tuple[Policy, ...]:
     return uniform_path(fitting, points=14)
 
 
-def _population_loss(derived: Derived, policy: Policy, *, agreement: bool = False) -> NDArray[np.int64]:
+def _population_loss(derived: ExitConfidences, policy: Policy, *, agreement: bool = False) -> NDArray[np.int64]:
     """The loss of every example of the population, by its definition."""
     early_N, full_N, label_N = (
         replay(derived, policy).prediction_N,
@@ -50,7 +50,7 @@ def _limit(delta: float, draws: int) -> float:
 
 def test_promises_are_kept(population: ExitTable, draw: Draw) -> None:
     """Over 1,000 draws of a calibration table, at most delta of the policies lose more than epsilon in truth."""
-    epsilon, delta, draws, derived = 0.05, 0.1, 1000, derive(population)
+    epsilon, delta, draws, derived = 0.05, 0.1, 1000, compute_confidences(population)
     broken, naive_broken, saved = 0, 0, []
     for seed in range(draws):
         table = draw(300, seed)
@@ -85,7 +85,7 @@ def test_promises_are_kept_at_the_edge(
     The tables are sorted by class, as tables often are. The class that loses most comes last: whoever bets on the
     examples in this order has won before it begins.
     """
-    epsilon, delta, draws, derived = 0.05, 0.2, 300, derive(population)
+    epsilon, delta, draws, derived = 0.05, 0.2, 300, compute_confidences(population)
     falling = [uniform_policy(f"{s:.3f}", s, 3, 1.0) for s in np.linspace(0.95, 0.5, 200).tolist()]
     risks = [_population_loss(derived, policy, agreement=loss == "agreement").mean() for policy in falling]
     edge = next(p for p, risk in enumerate(risks) if risk > epsilon)
@@ -109,7 +109,7 @@ def test_promises_are_kept_at_the_edge(
 
 
 def test_promises_are_kept_in_every_group(population: ExitTable, draw: Draw) -> None:
-    epsilon, delta, draws, derived = 0.1, 0.2, 120, derive(population)
+    epsilon, delta, draws, derived = 0.1, 0.2, 120, compute_confidences(population)
     group_N = population.group_of_class[population.labels_N]
     broken = {"true": 0, "none": 0}
     saved = []

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from elfnet.calibrate.risk.betting import p_values
+from elfnet.calibrate.risk.bounds import betting_p_values
 from elfnet.calibrate.risk.losses import LossForm, full_depth_answer, loss_form, outcomes_of
-from elfnet.evaluate.accuracy import measure
 from elfnet.evaluate.exit_table import ExitTable
+from elfnet.evaluate.metrics import measure
 from elfnet.evaluate.replay import replay
 from elfnet.exits.policy import Policy, full_depth, uniform_policy
 
@@ -47,7 +47,7 @@ def test_forms_rescale_to_the_unit_interval() -> None:
 def test_betting_on_the_signed_form_is_tighter_where_exits_also_gain() -> None:
     loss_1N = np.random.default_rng(0).choice([-1, 0, 1], p=[0.05, 0.89, 0.06], size=(1, 1000)).astype(np.int8)
     signed, clipped = (
-        p_values(form.unit_losses(loss_1N), form.to_unit(0.06), 0.05)[0]
+        betting_p_values(form.unit_losses(loss_1N), form.to_unit(0.06), 0.05)[0]
         for form in (LossForm("signed", -1.0), LossForm("clipped", 0.0))
     )
     assert signed < 0.05 < clipped

@@ -5,8 +5,8 @@ import pytest
 from numpy.typing import NDArray
 
 from elfnet.calibrate.risk import sequence
+from elfnet.calibrate.risk.bounds import METHODS
 from elfnet.calibrate.risk.losses import loss_form
-from elfnet.calibrate.risk.method import METHODS
 from elfnet.calibrate.risk.sequence import PROCEDURES, Certified, certified_prefix
 
 

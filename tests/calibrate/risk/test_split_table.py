@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from elfnet.calibrate.risk.split_table import split_table
+from elfnet.calibrate.risk.sample_size import split_table
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
 

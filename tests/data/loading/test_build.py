@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from elfnet.data.from_recipe import load_splits
+from elfnet.data.build import load_splits
+from elfnet.data.images.transforms import images_as_evaluated, workers_of
 from elfnet.data.loading.build import IMAGENET, evaluation_batches, image_reader, normalisation_of
 from elfnet.data.loading.build import training_batches as batches_of
 from elfnet.data.loading.normalise import Normalisation
-from elfnet.data.packed import PackedImages
-from elfnet.data.preparation_from_recipe import images_as_evaluated, workers_of
+from elfnet.data.loading.pack import PackedImages
 from elfnet.errors import RequestError
 from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import DataRecipe
@@ -60,7 +60,7 @@ def test_splits_of_a_folder(recipe: Make) -> None:
         {"policy": "trivialaugment"},
         {"cutout": 4},
         {"random_erasing": 1.0},
-        {"smallest_share": 0.9},
+        {"min_crop_area": 0.9},
         {"normalise": "none"},
         {"normalise": "measured"},
     ],

@@ -14,23 +14,21 @@ import numpy as np
 import pytest
 import torch
 
-from elfnet.data.folder import folder
-from elfnet.data.image_files import ImageFiles
-from elfnet.data.image_reader import Decoder
+from elfnet.data.images.decode import Limits, UnreadableImageError
+from elfnet.data.images.files import Decoder, ImageFiles
 from elfnet.data.images.policies import RandAugment
+from elfnet.data.images.transforms import Augmentation, Evaluation
 from elfnet.data.loading.feed import EvaluationFeed, SampledFeed
 from elfnet.data.loading.files import FileSource
 from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.loading.sampler import epoch_generator
-from elfnet.data.preparation import Augmentation, Evaluation
-from elfnet.data.read_image import Limits
-from elfnet.data.source import SourceRequest
-from elfnet.data.unreadable import UnreadableImageError
+from elfnet.data.sources.folder import folder
+from elfnet.data.types import SourceRequest
 from elfnet.errors import WorkError
 
 CPU = torch.device("cpu")
 UNIT = Normalisation((0.0,) * 3, (1 / 255,) * 3)
-WHOLE = Evaluation(image_size=8, resize=8)
+UNSHARDED = Evaluation(image_size=8, resize=8)
 PLAIN = Augmentation(crop="none", flip=False)
 FULL = Augmentation(
     crop="resized", flip=True, policy=RandAugment(operations=1), jitter=0.4, cutout=3, random_erasing=0.5
@@ -57,7 +55,7 @@ def training(
 ) -> SampledFeed:
     source = FileSource(
         Decoder(files, Limits()),
-        WHOLE,
+        UNSHARDED,
         normalisation,
         device=CPU,
         workers=workers,
@@ -71,7 +69,7 @@ def training(
 
 def evaluation(files: ImageFiles, **changes: Any) -> EvaluationFeed:
     settings: dict[str, Any] = {"device": CPU, "workers": 0} | changes
-    return EvaluationFeed(FileSource(Decoder(files, Limits()), WHOLE, UNIT, **settings), len(files), batch_size=5)
+    return EvaluationFeed(FileSource(Decoder(files, Limits()), UNSHARDED, UNIT, **settings), len(files), batch_size=5)
 
 
 def by_example(batches: SampledFeed, files: ImageFiles, epoch: int) -> dict[int, bytes]:
@@ -191,9 +189,9 @@ def test_a_batch_of_unreadable_images_only_is_left_out(files: ImageFiles) -> Non
 
 def test_a_file_beyond_the_limit_is_refused(files: ImageFiles) -> None:
     Path(files.name(0)).write_bytes(bytes(2000))
-    limited = Decoder(files, Limits(most_bytes=1000))
-    with pytest.raises(UnreadableImageError, match=r"has more than 0\.001 MB; raise data\.most_megabytes"):
-        limited.part(0, WHOLE._middle)
+    limited = Decoder(files, Limits(max_bytes=1000))
+    with pytest.raises(UnreadableImageError, match=r"has more than 0\.001 MB; raise data\.max_megabytes"):
+        limited.part(0, UNSHARDED._middle)
 
 
 def test_a_killed_worker_is_reported_in_one_line(files: ImageFiles) -> None:

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from elfnet.data.examples import Ints
 from elfnet.data.loading.feed import EvaluationFeed
 from elfnet.data.loading.memory import PlainSource
 from elfnet.data.loading.normalise import Normalisation
-from elfnet.data.source import LabelledImages
+from elfnet.data.types import Ints, LabelledImages
 from elfnet.methods.refit.classifiers import LabelledFeed
 from elfnet.models.build import build_network
 from elfnet.models.staged import StagedNetwork

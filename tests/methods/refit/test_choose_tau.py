@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elfnet.methods.refit.choose_tau import TauChoice, choose_tau, tau_remarks, taus_record
+from elfnet.methods.refit.post_hoc import TauChoice, choose_tau, tau_remarks, taus_record
 
 LABELS = np.array([0, 0, 0, 1])
 ALL_FIRST = torch.tensor([[1.0, 0.0]] * 4)

@@ -2,7 +2,7 @@
 
 import torch
 
-from elfnet.evaluate.run_network import logits_of
+from elfnet.evaluate.run import logits_of
 from elfnet.methods.refit.classifiers import (
     LabelledFeed,
     classifier_features,

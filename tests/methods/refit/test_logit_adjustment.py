@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from elfnet.evaluate.run_network import logits_of
+from elfnet.evaluate.run import logits_of
 from elfnet.methods.refit.classifiers import LabelledFeed
-from elfnet.methods.refit.logit_adjustment import adjust_biases
+from elfnet.methods.refit.post_hoc import adjust_biases
 from elfnet.models.staged import StagedNetwork
 
 COUNTS = (100, 40, 15, 5)

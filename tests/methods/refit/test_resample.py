@@ -7,10 +7,10 @@ import sys
 import numpy as np
 import pytest
 
-from elfnet.data.examples import Ints
+from elfnet.data.types import Ints
 from elfnet.errors import RequestError
-from elfnet.methods.refit.resample.resampled import Floats, Resampled
-from elfnet.methods.refit.resampling import RESAMPLERS
+from elfnet.methods.refit.resample import Floats, Resampled
+from elfnet.methods.refit.resampled_fit import RESAMPLERS
 
 SIZES = (40, 12, 4, 2, 1)
 GROWING = ("over-sampling", "smote", "borderline-smote", "adasyn")

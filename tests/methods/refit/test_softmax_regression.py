@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from elfnet.methods.refit.softmax_regression import SMALL_GRADIENT, fit_softmax_regression
+from elfnet.methods.refit.classifiers import SMALL_GRADIENT, fit_softmax_regression
 
 DECAY = 0.01
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from elfnet.evaluate.run_network import logits_of
+from elfnet.evaluate.run import logits_of
 from elfnet.methods.refit.classifiers import LabelledFeed, classifier_features, linear_classifiers
-from elfnet.methods.refit.tau_norm import normalise_weights
+from elfnet.methods.refit.post_hoc import normalise_weights
 from elfnet.models.staged import StagedNetwork
 
 TAUS = (0.0, 0.5, 1.0, 1.5, 2.0)

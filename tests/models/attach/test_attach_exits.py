@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from elfnet.errors import RequestError
 from elfnet.models.attach.attach_exits import attach_exits
-from elfnet.models.attach.outputs import logits_in
-from elfnet.models.batch_norm import BatchNorm2d
+from elfnet.models.attach.recorder import logits_in
 from elfnet.models.heads import CosineClassifier
+from elfnet.models.layers import BatchNorm2d
 from elfnet.models.staged import StagedNetwork
 
 Build = Callable[[str], nn.Module]

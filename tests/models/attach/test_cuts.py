@@ -5,10 +5,9 @@ import torch
 from torch import Tensor, nn
 
 from elfnet.errors import RequestError
-from elfnet.models.attach.at import even_cuts
 from elfnet.models.attach.attach_exits import attach_exits
-from elfnet.models.attach.cuts import Cut, legal_cuts
-from elfnet.models.counting import counting
+from elfnet.models.attach.cuts import Cut, even_cuts, legal_cuts
+from elfnet.models.flops import counting
 
 
 def test_cuts_of_a_chain_by_hand() -> None:

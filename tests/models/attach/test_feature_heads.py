@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from elfnet.errors import RequestError
-from elfnet.models.attach.feature_heads import ChannelPlace, TokenHead, build_head
+from elfnet.models.attach.heads import ChannelPlace, TokenHead, build_head
 from elfnet.models.heads import CosineClassifier, Head
 
 

@@ -11,25 +11,25 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from elfnet.calibrate.fixed_points import fixed_points
-from elfnet.checkpoint.format import Checkpoint, load_checkpoint, save_checkpoint
-from elfnet.criterion.cross_entropy import CrossEntropy
-from elfnet.criterion.exit_loss import elf_per_sample
-from elfnet.deploy.engine import Engine
-from elfnet.deploy.onnx_export import export_stages
-from elfnet.deploy.torch_backend import TorchBackend
+from elfnet.calibrate.line_search import fixed_points
 from elfnet.errors import WorkError
-from elfnet.evaluate.derived import derive
+from elfnet.evaluate.confidence import compute_confidences
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.replay import replay
-from elfnet.evaluate.run_network import logits_of
+from elfnet.evaluate.run import logits_of
 from elfnet.exits.training_rule import TrainingRule
+from elfnet.export.onnx import export_stages
+from elfnet.inference.backends.torch import TorchBackend
+from elfnet.inference.engine import Engine
+from elfnet.losses.cross_entropy import CrossEntropy
+from elfnet.losses.elf import elf_per_sample
 from elfnet.models.attach.attach_exits import attach_exits
 from elfnet.models.attach.cuts import legal_cuts
-from elfnet.models.attach.signature import signature_of
-from elfnet.models.cost import count_cost
+from elfnet.models.flops import count_cost
+from elfnet.models.run_network import signature_of
 from elfnet.models.staged import StagedNetwork
-from elfnet.train.exiting_forward import ExitingForward
+from elfnet.run.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from elfnet.train.forward import ExitingForward
 
 IMAGE = (3, 16, 16)
 Build = Callable[[str], nn.Module]
@@ -49,7 +49,7 @@ def test_training_lowers_the_loss(attached: Attached, images: Tensor, left: Lite
     for module in network.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-    forward = ExitingForward(network, TrainingRule(threshold=0.3), left=left)
+    forward = ExitingForward(network, TrainingRule(threshold=0.3), after_exit=left)
     target_B = torch.arange(5)
     optimiser = torch.optim.SGD(network.parameters(), lr=0.02)
     losses, gone = [], 0
@@ -96,7 +96,7 @@ def test_engine_equals_replay(attached: Attached) -> None:
         few_below=2,
     )
     # In a wide gap between confidences at the first exit, so that some leave there and rounding moves nobody across.
-    observed = np.sort(derive(table).confidence_NE[:, 0])
+    observed = np.sort(compute_confidences(table).confidence_NE[:, 0])
     middle = 5 + int(np.argmax(np.diff(observed)[5:15]))
     family = fixed_points(table, [float((observed[middle] + observed[middle + 1]) / 2)])
     point = family.points[-1]
@@ -154,8 +154,8 @@ def test_compiled_training_step(build_model: Build, images: Tensor) -> None:
     torch.manual_seed(0)
     network = attach_exits(build_model("timm-like"), example=images).train()
     target_B = torch.arange(5)
-    expected, _ = ExitingForward(network, TrainingRule(threshold=0.3), left="drop")(images, target_B)
-    compiled = ExitingForward(network, TrainingRule(threshold=0.3), left="drop")
+    expected, _ = ExitingForward(network, TrainingRule(threshold=0.3), after_exit="drop")(images, target_B)
+    compiled = ExitingForward(network, TrainingRule(threshold=0.3), after_exit="drop")
     compiled.compile_for(5)
     logits_EBC, _ = compiled(images, target_B)
     torch.testing.assert_close(logits_EBC, expected, rtol=1e-3, atol=1e-4)

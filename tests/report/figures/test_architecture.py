@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from elfnet.checkpoint.run_directory import RunDirectory
-from elfnet.report.figures.architecture import architecture, cost_up_to
-from elfnet.report.network_shape import NetworkShape, network_shape
-from elfnet.report.run_figure import NoFigure, RunFigure
-from elfnet.report.run_record import RunRecord, read_run
+from elfnet.report.figures.architecture import NetworkShape, architecture, cumulative_cost, network_shape
+from elfnet.report.figures.base import NoFigure, RunFigure
+from elfnet.report.record import RunRecord, read_run
+from elfnet.run.directory import RunDirectory
 
 
 def axes_of(figure: Any) -> Any:
@@ -42,7 +41,7 @@ def test_cost_up_to_an_exit_is_that_of_the_table(elf_run: RunDirectory, plain_ru
     for run in (elf_run, plain_run):
         record = read_run(run)
         assert record.table is not None
-        assert cost_up_to(shape_of(record)) == pytest.approx(record.table.cost_E.tolist())
+        assert cumulative_cost(shape_of(record)) == pytest.approx(record.table.cost_E.tolist())
 
 
 def test_what_is_written_in_the_boxes(elf_run: RunDirectory) -> None:
@@ -75,7 +74,11 @@ def foreign(file: Path) -> None:
 
 @pytest.mark.parametrize(
     ("spoil", "reason"),
-    [(Path.unlink, "no checkpoint"), (damage, "is damaged"), (foreign, "not built of stages and heads")],
+    [
+        (Path.unlink, "no checkpoint"),
+        (damage, "is damaged"),
+        (foreign, "has no stages and heads that this figure can show"),
+    ],
 )
 def test_one_line_where_it_cannot_be_drawn(
     make_run: Callable[..., RunDirectory], spoil: Callable[[Path], None], reason: str
@@ -90,5 +93,6 @@ def test_one_line_where_it_cannot_be_drawn(
 
 def test_costs_that_were_never_written_down(elf_run: RunDirectory) -> None:
     record = read_run(elf_run)
-    info = {key: value for key, value in record.info.items() if key != "multiply_adds"}
-    assert isinstance(architecture(replace(record, info=info)), NoFigure)
+    figure = architecture(replace(record, info=replace(record.info, multiply_adds=None)))
+    assert isinstance(figure, NoFigure)
+    assert "run.json does not state the multiply-adds of elf" in figure.reason

@@ -1,4 +1,4 @@
-"""The page in a real Chromium: drop an image, move the point, see the numbers change.
+"""The web page in a real Chromium: drop an image, move the operating point, see the numbers change.
 
 Screenshots are kept under tests/artefacts/page, which git ignores.
 """
@@ -16,8 +16,8 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from elfnet.deploy.model import Model
-from elfnet.serve.samples import Sample
+from elfnet.inference.model import Model
+from elfnet.serve.service import Sample
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
@@ -32,48 +32,48 @@ PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobil
 
 @pytest.fixture
 def enlarged(digit_pixels: NDArray[np.uint8], png: Callable[[NDArray[np.uint8]], bytes]) -> list[bytes]:
-    """Digits with edges of 64 pixels, so that people see something; the network sees 8 again."""
+    """Digits of 64 x 64 pixels, for the screenshots; the network sees 8 x 8 again."""
     return [png(np.kron(pixels, np.ones((8, 8), dtype=np.uint8))) for pixels in digit_pixels[:16]]
 
 
 @pytest.fixture
 def service(live: Callable[..., Any], enlarged: list[bytes]) -> Any:
     samples = [Sample(f"<img src=x onerror=alert(1)> {i}.png", file, "image/png") for i, file in enumerate(enlarged)]
-    # A file beyond the limit is carried into the browser byte by byte, so the limit is low.
+    # A file above the limit is copied into the browser byte by byte, so the limit is low.
     return live(samples=tuple(samples), token="t", max_body_bytes=1_000_000)
 
 
 @pytest.fixture
 def open_page(service: Any) -> Iterator[Callable[[dict[str, Any]], Any]]:
-    """A page in a fresh context; whatever goes wrong in it, or leaves this host, fails the test."""
-    complaints: list[str] = []
+    """Opens the page in a new context; an error in it or a request to another host fails the test."""
+    problems: list[str] = []
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
 
         def open_with(context: dict[str, Any]) -> Any:
             page = browser.new_context(**context, reduced_motion="reduce").new_page()
-            # A machine that trains beside the tests is slow, not wrong.
+            # The machine may be busy.
             page.set_default_timeout(120_000)
-            page.on("pageerror", lambda error: complaints.append(f"error: {error}"))
-            page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
-            page.on("dialog", lambda dialog: complaints.append(f"a dialog: {dialog.message}"))
-            page.on("request", lambda sent: complaints.append(sent.url) if elsewhere(sent.url, service.url) else None)
+            page.on("pageerror", lambda error: problems.append(f"error: {error}"))
+            page.on("console", lambda said: problems.append(said.text) if said.type in ("error", "warning") else None)
+            page.on("dialog", lambda dialog: problems.append(f"a dialog: {dialog.message}"))
+            page.on("request", lambda sent: problems.append(sent.url) if is_foreign(sent.url, service.url) else None)
             page.goto(service.url)
             page.locator("body[data-ready]").wait_for()
             return page
 
         yield open_with
         browser.close()
-    # A refused image is an answer, which Chromium logs as an error.
-    assert [text for text in complaints if "422 (Unprocessable" not in text] == []
+    # Chromium logs a response with status 422 as an error.
+    assert [text for text in problems if "422 (Unprocessable" not in text] == []
 
 
-def elsewhere(url: str, own: str) -> bool:
+def is_foreign(url: str, own: str) -> bool:
     return not url.startswith((own, "blob:" + own))
 
 
 def drop(page: Any, name: str, content: bytes) -> None:
-    """Drop a file as a hand would: the page gets the events of a real drag."""
+    """Drop a file onto the page, with the events of a real drag."""
     transfer = page.evaluate_handle(
         """([name, data]) => {
             const bytes = Uint8Array.from(atob(data), (c) => c.charCodeAt(0));
@@ -93,9 +93,9 @@ def screenshot(page: Any, name: str) -> None:
 
 
 def result_of(page: Any) -> tuple[str, int, str]:
-    """(label, exit, cost) in words on the page."""
+    """Return (label, exit, cost) as shown on the page."""
     text = page.locator("#result").inner_text()
-    found = re.fullmatch(r"(.*), \d+ % sure\. Left at exit (\d) of 3, cost ([\d.]+) of the plain network.*\.", text)
+    found = re.fullmatch(r"(.*), \d+ % sure\. Exit (\d) of 3, cost (\d\.\d+).*\.", text)
     assert found, text
     return found[1], int(found[2]), found[3]
 
@@ -134,7 +134,7 @@ def test_drop_an_image_and_move_the_point(
     assert "the service" in page.locator("#dial-text strong").inner_text()
 
 
-def test_the_point_is_dragged_and_sent_with_the_next_image(open_page: Callable[[dict[str, Any]], Any]) -> None:
+def test_a_dragged_point_is_sent_with_the_next_image(open_page: Callable[[dict[str, Any]], Any]) -> None:
     page = open_page(DARK)
     box = page.locator("#curve svg").bounding_box()
     handle = page.locator(".handle").bounding_box()
@@ -156,9 +156,7 @@ def test_the_point_is_dragged_and_sent_with_the_next_image(open_page: Callable[[
     assert page.locator("#gallery button").count() == 0
 
 
-def test_on_a_phone_nothing_is_wider_than_the_screen(
-    open_page: Callable[[dict[str, Any]], Any], enlarged: list[bytes]
-) -> None:
+def test_the_page_fits_a_phone(open_page: Callable[[dict[str, Any]], Any], enlarged: list[bytes]) -> None:
     page = open_page(PHONE)
     drop(page, "n" * 200 + ".png", enlarged[2])
     page.locator(".stage.left").wait_for()
@@ -170,11 +168,11 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(
     screenshot(page, "phone")
 
 
-def test_a_refusal_is_shown_and_the_page_goes_on(
+def test_an_error_is_shown_and_the_page_continues(
     open_page: Callable[[dict[str, Any]], Any], enlarged: list[bytes]
 ) -> None:
     page = open_page(LIGHT)
-    drop(page, "notes.txt", b"this is no image")
+    drop(page, "notes.txt", b"this is not an image")
     alert = page.get_by_role("alert").filter(has_text="notes.txt is not an image")
     alert.wait_for()
     drop(page, "good.png", enlarged[0])
@@ -197,7 +195,7 @@ def test_a_file_over_the_limit_is_named_and_not_sent(
     assert page.get_by_role("alert").inner_text() == ""
 
 
-def test_everything_is_reached_with_the_keyboard(open_page: Callable[[dict[str, Any]], Any]) -> None:
+def test_the_keyboard_reaches_everything(open_page: Callable[[dict[str, Any]], Any]) -> None:
     page = open_page(LIGHT)
     reached = []
     for _ in range(24):

@@ -7,24 +7,154 @@ drawn like those that come later. The promise is for data like the calibration s
 # Shapes: P candidates, N examples of the certification part
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import asdict, dataclass, replace
+from numbers import Real
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.calibrate.require_calibration import require_calibration
-from elfnet.calibrate.risk.candidates import Candidates, ordered_candidates
-from elfnet.calibrate.risk.fewest_examples import TooFewExamplesError, enough_examples, fewest_examples
-from elfnet.calibrate.risk.groups import members_by_group
-from elfnet.calibrate.risk.losses import full_depth_answer, outcomes_of
-from elfnet.calibrate.risk.request import RiskRequest, require_share
-from elfnet.calibrate.risk.result import RiskControlled
-from elfnet.calibrate.risk.sequence import certified_prefix
-from elfnet.calibrate.risk.split_table import split_table
+from elfnet.calibrate.family import require_calibration
+from elfnet.calibrate.risk.bounds import METHODS, Method
+from elfnet.calibrate.risk.losses import (
+    GROUPINGS,
+    LOSSES,
+    LossForm,
+    full_depth_answer,
+    loss_form,
+    members_by_group,
+    outcomes_of,
+)
+from elfnet.calibrate.risk.sample_size import TooFewExamplesError, enough_examples, fewest_examples, split_table
+from elfnet.calibrate.risk.sequence import PROCEDURES, Candidates, certified_prefix, ordered_candidates
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
+from elfnet.exits.logit_adjustment import LogitAdjustment
 from elfnet.exits.policy import Policy, full_depth
+from elfnet.registry import unknown_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class RiskRequest:
+    """How promises are certified; the epsilons come on their own, as one request can serve several.
+
+    Attributes:
+        delta: the chance that a promise may be broken.
+        method: `betting` or `hoeffding-bentkus`.
+        procedure: `fixed-sequence` or `upper-bound`.
+        loss: `accuracy` or `agreement`.
+        groups: `none`, `true` or `predicted`.
+        seed: of the split and of the order of the examples.
+        fraction: share of the examples that candidates are fitted on.
+    """
+
+    delta: float
+    method: str
+    procedure: str
+    loss: str
+    groups: str
+    seed: int
+    fraction: float
+
+    def __post_init__(self) -> None:
+        require_share("delta", self.delta, "the chance that the promise is broken")
+        require_share("fraction", self.fraction, "the share of the examples to fit on")
+        for kind, name, choices in (
+            ("risk control method", self.method, METHODS.names()),
+            ("risk control procedure", self.procedure, list(PROCEDURES)),
+            ("risk control loss", self.loss, list(LOSSES)),
+            ("grouping", self.groups, list(GROUPINGS)),
+        ):
+            if name not in choices:
+                raise unknown_name(kind, name, choices)
+
+    @property
+    def bounds(self) -> Method:
+        return METHODS[self.method]
+
+    @property
+    def form(self) -> LossForm:
+        return loss_form(self.loss, prefers_signed=self.bounds.prefers_signed)
+
+    @property
+    def reads_labels(self) -> bool:
+        """Whether the labels of the calibration split play any part."""
+        return self.loss == "accuracy" or self.groups == "true"
+
+
+def require_share(name: str, value: object, meaning: str) -> None:
+    """Refuse what is not strictly between 0 and 1."""
+    if not isinstance(value, Real) or not 0.0 < float(value) < 1.0:
+        raise RequestError(f"{name}={value!r} must lie between 0 and 1, both excluded: it is {meaning}; try 0.05")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RiskControlled:
+    """A policy whose risk is at most `epsilon` with probability at least 1 - `delta`.
+
+    The probability is over the draw of the calibration examples; the risk is the mean loss over new examples of the
+    same kind, in every group where groups were asked for.
+
+    Attributes:
+        policy: the boldest certified candidate; full depth, which has no risk, where none is.
+        epsilon: the largest risk promised.
+        delta: the chance that the promise is broken: per policy, or for all epsilons together if `simultaneous`.
+        level: the level of each test; delta, or its share of delta if `simultaneous`.
+        simultaneous: whether all promises made together hold at once with probability 1 - delta.
+        method: `betting` or `hoeffding-bentkus`.
+        procedure: `fixed-sequence` or `upper-bound`.
+        loss: `accuracy` or `agreement`.
+        form: what the bound was computed for: `signed`, `clipped` or `agreement` (see `losses`).
+        groups: `none`, `true` or `predicted`.
+        n_fitted: examples that the candidates were fitted on.
+        n_certified: examples that the promise was certified on.
+        n_certified_by_group: the same for each group.
+        n_candidates: candidates in the sequence.
+        n_candidates_certified: how many of the first ones passed.
+        empirical_risk: mean loss on the certification part; for `accuracy` the signed one, negative where exits gain.
+        empirical_risk_by_group: the same for each group.
+        bound_or_p: p-value (`fixed-sequence`) or bound on the risk (`upper-bound`) of the worst group; 0 at full depth.
+        mean_cost: mean multiply-adds on the certification part, relative to the plain backbone.
+        full_depth_cost: the same for full depth.
+    """
+
+    policy: Policy
+    epsilon: float
+    delta: float
+    level: float
+    simultaneous: bool
+    method: str
+    procedure: str
+    loss: str
+    form: str
+    groups: str
+    n_fitted: int
+    n_certified: int
+    n_certified_by_group: dict[str, int]
+    n_candidates: int
+    n_candidates_certified: int
+    empirical_risk: float
+    empirical_risk_by_group: dict[str, float]
+    bound_or_p: float
+    mean_cost: float
+    full_depth_cost: float
+
+    @property
+    def cost_saved(self) -> float:
+        """Share of the full-depth cost that is saved."""
+        return 1.0 - self.mean_cost / self.full_depth_cost
+
+    def policy_named(self, name: str) -> Policy:
+        """The policy under a name of one's own."""
+        return replace(self.policy, name=name)
+
+    def promise(self) -> dict[str, Any]:
+        """Everything but the policy, in plain JSON types: what an operating point carries along."""
+        return {name: value for name, value in self.to_dict().items() if name != "policy"}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {**asdict(self), "policy": self.policy.to_dict(), "cost_saved": self.cost_saved}
 
 
 def control_risk(
@@ -121,6 +251,9 @@ class _Evidence:
             )
         fitting, certifying = split_table(table, request.fraction, request.seed, strata_N=class_N)
         policies = ordered_candidates(fitting, candidates)
+        # Full depth, which the candidates are compared with, reads logits as they do.
+        if policies:
+            certifying = replace(certifying, adjustment=_common_adjustment(policies))
         # Betting takes the examples one by one, and tables may be sorted by class.
         order_N = np.random.default_rng([request.seed, 1]).permutation(certifying.examples)
         members = {name: member_N[order_N] for name, member_N in members_by_group(certifying, request.groups).items()}
@@ -140,7 +273,10 @@ class _Evidence:
             procedure=request.procedure,
         )
         nobody_early = full_depth(
-            self.certifying.exits, self.certifying.confidence_scale, measure=self.certifying.confidence_measure
+            self.certifying.exits,
+            self.certifying.confidence_scale,
+            measure=self.certifying.confidence_measure,
+            adjustment=self.certifying.adjustment,
         )
         full_depth_cost = mean_cost = float(self.certifying.cost_under(nobody_early)[-1])
         if certified.passed:
@@ -187,3 +323,14 @@ class _Evidence:
                 f"fraction={self.request.fraction:g} leaves {found}; calibrate on more, or ask for a larger epsilon",
                 epsilon=epsilon,
             )
+
+
+def _common_adjustment(policies: Sequence[Policy]) -> LogitAdjustment | None:
+    first = policies[0]
+    for policy in policies:
+        if policy.adjustment != first.adjustment:
+            raise RequestError(
+                f"candidates {first.name!r} and {policy.name!r} adjust logits differently, and are compared with one "
+                "full depth; give candidates with one adjustment"
+            )
+    return first.adjustment

@@ -15,6 +15,7 @@ never below the accuracy lost.
 """
 
 # Shapes: P candidates, N examples, E exits
+# Shapes: N examples
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,10 +24,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.evaluate.derived import Derived
+from elfnet.data.long_tail import GROUP_NAMES
+from elfnet.evaluate.confidence import CHUNK_BYTES, ExitConfidences
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.replay import derive_for, replay
-from elfnet.exits.policy import Policy, Reading
+from elfnet.evaluate.replay import confidences_for_policy, replay
+from elfnet.exits.policy import ConfidenceSpec, Policy
 
 LOSSES = ("accuracy", "agreement")
 
@@ -73,16 +75,17 @@ class Outcomes(NamedTuple):
 def outcomes_of(table: ExitTable, policies: Sequence[Policy], loss: str) -> Outcomes:
     """Losses in {-1, 0, 1} for `accuracy`, {0, 1} for `agreement`; policies may differ in their confidence scales.
 
-    Full depth is the last exit on its own, also for a policy that combines exits.
+    Full depth is the last exit on its own, also for a policy that combines exits. Its logits are adjusted as the table
+    says.
     """
-    by_scale: dict[Reading, Derived] = {}
+    by_scale: dict[ConfidenceSpec, ExitConfidences] = {}
     full_N = full_depth_answer(table)
     loss_PN = np.empty((len(policies), table.examples), dtype=np.int8)
     mean_cost_P = np.empty(len(policies), dtype=np.float64)
     for p, policy in enumerate(policies):
         key = policy.reading
         if key not in by_scale:
-            by_scale[key] = derive_for(table, policy)
+            by_scale[key] = confidences_for_policy(table, policy)
         replayed = replay(by_scale[key], policy)
         early_N = replayed.prediction_N
         if loss == "agreement":
@@ -95,5 +98,26 @@ def outcomes_of(table: ExitTable, policies: Sequence[Policy], loss: str) -> Outc
 
 def full_depth_answer(table: ExitTable) -> NDArray[np.int64]:
     """The answer of the last exit, shape (N,)."""
-    answer_N: NDArray[np.int64] = np.argmax(table.logits_NEC[:, -1], axis=1)
+    answer_N = np.empty(table.examples, dtype=np.int64)
+    chunk = max(1, CHUNK_BYTES // (8 * table.classes))
+    for start in range(0, table.examples, chunk):
+        rows = slice(start, start + chunk)
+        answer_N[rows] = table.logits_at(table.exits - 1, rows).argmax(axis=1)
     return answer_N
+
+
+GROUPINGS = ("none", "true", "predicted")
+
+
+def members_by_group(table: ExitTable, groups: str) -> dict[str, NDArray[np.bool_]]:
+    """Who belongs to each group, shape (N,); a frequency group without classes is left out.
+
+    `none` is one group, `all`; `true` goes by the frequency group of the label, `predicted` by that of the full-depth
+    answer, which needs no labels.
+    """
+    if groups == "none":
+        return {"all": np.ones(table.examples, dtype=np.bool_)}
+    class_N = table.labels_N if groups == "true" else full_depth_answer(table)
+    group_C = table.group_of_class
+    group_N = group_C[class_N]
+    return {name: group_N == g for g, name in enumerate(GROUP_NAMES) if (group_C == g).any()}

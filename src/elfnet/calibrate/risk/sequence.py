@@ -1,15 +1,23 @@
 """Testing candidates in a fixed order until one fails."""
 
 # Shapes: P candidates in order, B of them at a time, N examples, M members of one group
+# Shapes: N examples, T = E - 1 exits that have a threshold
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from elfnet.calibrate.confidence import choose_confidence
+from elfnet.calibrate.per_exit import family_for_budgets
+from elfnet.calibrate.risk.bounds import Method
 from elfnet.calibrate.risk.losses import LossForm
-from elfnet.calibrate.risk.method import Method
+from elfnet.errors import RequestError
+from elfnet.evaluate.confidence import compute_confidences
+from elfnet.evaluate.curve import spread_thresholds
+from elfnet.evaluate.exit_table import ExitTable
+from elfnet.exits.policy import NEVER, Policy
 
 PROCEDURES = ("fixed-sequence", "upper-bound")
 CHUNK_CELLS = 2**20
@@ -76,3 +84,54 @@ def certified_prefix(
         if passed < len(passed_B):
             return Certified(start + passed, last)
     return Certified(candidates, last)
+
+
+CANDIDATE_POINTS = 100
+
+Candidates = Sequence[Policy] | Callable[[ExitTable], Sequence[Policy]]
+"""Policies from the safest to the boldest, or a function that fits them on the fitting part (which it is given)."""
+
+
+def uniform_path(table: ExitTable, *, points: int = CANDIDATE_POINTS) -> tuple[Policy, ...]:
+    """One threshold for all exits, at equal steps of the observed confidences, from the dearest to the cheapest.
+
+    A lower threshold lets everybody leave at the same exit or earlier, so the order by threshold is the order by cost,
+    here and on any other examples. Labels are not read. Full depth is left out: it needs no proof.
+    """
+    derived = compute_confidences(table)
+    thresholds = spread_thresholds(derived.confidence_NE[:, :-1], points)
+    falling = [float(s) for s in thresholds[::-1] if s < NEVER]
+    return tuple(derived.uniform(f"s={s:.6g}", s) for s in falling)
+
+
+def ordered_candidates(fitting: ExitTable, candidates: Candidates | None) -> tuple[Policy, ...]:
+    """The sequence to test; it may depend on the fitting part only."""
+    if candidates is None:
+        return uniform_path(fitting)
+    chosen = tuple(candidates(fitting) if callable(candidates) else candidates)
+    if not chosen:
+        raise RequestError("risk control has no candidates; give at least one policy, or none for the uniform path")
+    for policy in chosen:
+        if policy.exits != fitting.exits:
+            raise RequestError(
+                f"candidate {policy.name!r} is for {policy.exits} exits, the exit table has {fitting.exits}; "
+                f"give policies of this model"
+            )
+    return chosen
+
+
+PATH_POINTS = 40
+
+
+def per_exit_path(
+    fitting: ExitTable, *, scales: str = "auto", combine: str = "auto", points: int = PATH_POINTS
+) -> tuple[Policy, ...]:
+    """Policies from the dearest to the cheapest; confidence, thresholds and order come from the fitting part alone.
+
+    They are steeper than one threshold for all exits: the same saving costs less accuracy.
+    """
+    derived = choose_confidence(fitting, scales=scales, combine=combine).compute_confidences(fitting)
+    cheapest, dearest = float(fitting.cost_E[0]), min(1.0, float(fitting.cost_E[-1]))
+    # To six digits for readable names; dict.fromkeys, since a network with one price for all exits has one budget.
+    budgets = [max(cheapest, round(budget, 6)) for budget in np.linspace(dearest, cheapest, points).tolist()]
+    return family_for_budgets(derived, list(dict.fromkeys(budgets)))

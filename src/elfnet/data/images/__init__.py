@@ -1,1 +1,26 @@
-"""How single images are changed before they become part of a batch, with NumPy and Pillow; nothing here needs torch."""
+"""Images: decoding with limits, resizing, crops, augmentation policies, and random numbers per example."""
+
+from typing import TYPE_CHECKING
+
+from elfnet.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from elfnet.data.images.policies import AutoAugment, RandAugment, TrivialAugment
+
+_MODULES = {
+    "AutoAugment": "elfnet.data.images.policies",
+    "RandAugment": "elfnet.data.images.policies",
+    "TrivialAugment": "elfnet.data.images.policies",
+}
+
+__all__ = [
+    "AutoAugment",
+    "RandAugment",
+    "TrivialAugment",
+]
+
+__getattr__ = lazy_names(__name__, _MODULES)
+
+
+def __dir__() -> list[str]:
+    return __all__

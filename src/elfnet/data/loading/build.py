@@ -5,22 +5,19 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from elfnet.data.examples import Examples
-from elfnet.data.feature_rows import FeatureRows
-from elfnet.data.image_files import EncodedImages
-from elfnet.data.image_reader import ImageReader
+from elfnet.data.images.files import EncodedImages, ImageReader
 from elfnet.data.images.policies import build_policy
+from elfnet.data.images.transforms import Augmentation, decoder_of, evaluation_of, workers_of
 from elfnet.data.loading.features import FeatureSource, measured_normalisation
-from elfnet.data.loading.feed import BatchSource, EvaluationFeed, Pairing, SampledFeed, TrainingFeed
+from elfnet.data.loading.feed import BatchSource, EvaluationFeed, Pairing, SampledFeed, Selection, TrainingFeed
 from elfnet.data.loading.files import FileSource
 from elfnet.data.loading.memory import AugmentedSource, CropFlipSource, PlainSource
 from elfnet.data.loading.normalise import Normalisation
-from elfnet.data.loading.sampler import WHOLE, Share
-from elfnet.data.pack_images import packed
-from elfnet.data.preparation import Augmentation
-from elfnet.data.preparation_from_recipe import decoder_of, evaluation_of, workers_of
-from elfnet.data.source import LabelledImages
+from elfnet.data.loading.pack import packed
+from elfnet.data.loading.sampler import UNSHARDED, Shard
+from elfnet.data.sources.features import FeatureRows
 from elfnet.data.splits import Splits
+from elfnet.data.types import Examples, LabelledImages
 from elfnet.errors import RequestError
 from elfnet.recipe.schema import DataRecipe
 
@@ -59,14 +56,16 @@ def training_batches(
     seed: int,
     device: torch.device,
     channels_last: bool = True,
-    share: Share = WHOLE,
+    shard: Shard = UNSHARDED,
     pairing: Pairing | None = None,
+    selection: Selection | None = None,
 ) -> TrainingFeed:
     """Augmented batches of the training split, drawn by `data.sampler`.
 
     Args:
         share: this process's part of each batch.
         pairing: what examples are mixed with; None: with nothing.
+        selection: which examples an epoch shows; None: all of them.
     """
     train: Examples = splits.train
     augmentation = augmentation_of(data, splits)
@@ -100,8 +99,9 @@ def training_batches(
         device=device,
         channels_last=channels_last,
         sampler=data.sampler,
-        share=share,
+        shard=shard,
         pairing=pairing,
+        selection=selection,
     )
 
 
@@ -111,7 +111,7 @@ def augmentation_of(data: DataRecipe, splits: Splits) -> Augmentation:
     return Augmentation(
         crop=crops[data.augment.removesuffix("-flip")],
         flip=data.augment.endswith("flip") and splits.horizontal_flip,
-        smallest_share=data.smallest_share,
+        min_crop_area=data.min_crop_area,
         pad=data.pad,
         policy=build_policy(data.policy, operations=data.randaugment_operations, magnitude=data.randaugment_magnitude),
         jitter=data.colour_jitter,
@@ -127,7 +127,7 @@ def evaluation_batches(
     *,
     device: torch.device,
     batch_size: int | None = None,
-    share: Share = WHOLE,
+    shard: Shard = UNSHARDED,
 ) -> EvaluationFeed:
     """Every example once, in order, without augmentation; with a share, the shares together have every example once.
 
@@ -152,7 +152,7 @@ def evaluation_batches(
             workers=workers_of(data),
             unreadable=data.unreadable,
         )
-    return EvaluationFeed(source, len(examples), batch_size=batch_size, share=share)
+    return EvaluationFeed(source, len(examples), batch_size=batch_size, shard=shard)
 
 
 def image_reader(data: DataRecipe, images: EncodedImages) -> ImageReader:

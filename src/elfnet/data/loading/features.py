@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elfnet.data.feature_rows import FeatureRows
 from elfnet.data.loading.feed import InMemory, Request
 from elfnet.data.loading.normalise import Normalisation
+from elfnet.data.sources.features import FeatureRows
 
 
 def measured_normalisation(rows: FeatureRows) -> Normalisation:

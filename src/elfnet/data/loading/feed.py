@@ -14,10 +14,11 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from elfnet.data.examples import Ints
-from elfnet.data.loading.sampler import WHOLE, EpochOrder, Share, epoch_generator
+from elfnet.data.loading.sampler import UNSHARDED, Drawn, EpochOrder, Shard, epoch_generator
+from elfnet.data.types import Ints
 
 CROP_NUMBERS = 2**30
 
@@ -119,6 +120,13 @@ class Pairing(Protocol):
         """The partner of each example of a whole batch, the same in every process; None: this batch is not mixed."""
 
 
+class Selection(Protocol):
+    """Decides which examples an epoch shows."""
+
+    def shown(self, epoch: int) -> NDArray[np.bool_]:
+        """Whether each example of the training split is shown, shape (N,); the same in every process."""
+
+
 class TrainingFeed(Protocol):
     """The batches of an epoch."""
 
@@ -127,7 +135,10 @@ class TrainingFeed(Protocol):
         """Examples per step, of all processes together."""
 
     def __len__(self) -> int:
-        """Steps per epoch."""
+        """Steps per epoch that shows all examples."""
+
+    def steps(self, epoch: int) -> int:
+        """Steps of an epoch."""
 
     def epoch(self, epoch: int) -> Iterator[TrainingBatch]:
         """This process's part of each step of an epoch."""
@@ -148,6 +159,7 @@ class SampledFeed:
         sampler: shuffle, class-balanced, square-root or reversed.
         share: this process's part of each batch.
         pairing: what examples are mixed with; the feed reads the partners that this process does not hold.
+        selection: which examples an epoch shows, with the sampler `shuffle`; None: all of them.
     """
 
     def __init__(
@@ -160,11 +172,12 @@ class SampledFeed:
         device: torch.device,
         channels_last: bool = True,
         sampler: str = "shuffle",
-        share: Share = WHOLE,
+        shard: Shard = UNSHARDED,
         pairing: Pairing | None = None,
+        selection: Selection | None = None,
     ) -> None:
         self.batch_size = min(batch_size, len(labels_N))
-        self._source, self._share, self._pairing = source, share, pairing
+        self._source, self._shard, self._pairing, self._selection = source, shard, pairing, selection
         self._order = EpochOrder(labels_N, sampler)
         self._labels_N = torch.from_numpy(labels_N).to(device)
         self._seed, self._device, self._channels_last = seed, device, channels_last
@@ -172,12 +185,16 @@ class SampledFeed:
     def __len__(self) -> int:
         return -(-len(self._labels_N) // self.batch_size)
 
+    def steps(self, epoch: int) -> int:
+        shown = len(self._labels_N) if self._selection is None else int(self._selection.shown(epoch).sum())
+        return -(-shown // self.batch_size)
+
     def epoch(self, epoch: int) -> Iterator[TrainingBatch]:
         wanted = self._wanted(epoch)
         for step, read in enumerate(self._source.read(epoch, [one.request for one in wanted])):
             batch = self._batch(step, wanted[step], read)
             # Where several processes train together, every one must take every step.
-            if len(batch.labels_b) or self._share.world > 1:
+            if len(batch.labels_b) or self._shard.world_size > 1:
                 yield batch
 
     def close(self) -> None:
@@ -190,12 +207,15 @@ class SampledFeed:
         """What is read for each step."""
         generator = epoch_generator(self._seed, epoch)
         drawn = self._order.draw(generator)
+        if self._selection is not None:
+            shown_n = torch.from_numpy(self._selection.shown(epoch))[drawn.rows_N]
+            drawn = Drawn(drawn.rows_N[shown_n], drawn.repeat_N[shown_n])
         wanted = []
         for step, (rows_B, repeat_B) in enumerate(
             zip(*(torch.split(part_N, self.batch_size) for part_N in drawn), strict=True)
         ):
             whole = Request(rows_B.numpy(), repeat_B.numpy())
-            first, end = self._share.bounds(len(rows_B))
+            first, end = self._shard.bounds(len(rows_B))
             own = Request(whole.rows_r[first:end], whole.repeat_r[first:end])
             if self._source.draws_crops_by_batch:
                 # On the CPU, and for the whole batch: every device and every process sees the same numbers.
@@ -270,6 +290,9 @@ class PairedFeed:
     def __len__(self) -> int:
         return len(self._first)
 
+    def steps(self, epoch: int) -> int:
+        return self._first.steps(epoch)
+
     def epoch(self, epoch: int) -> Iterator[TrainingBatch]:
         for first, second in zip(self._first.epoch(epoch), self._second.epoch(epoch), strict=True):
             # Where an image could not be read and was left out, the halves would differ: the shorter one counts.
@@ -297,9 +320,9 @@ class EvaluationFeed:
         share: this process's part of the split.
     """
 
-    def __init__(self, source: BatchSource, examples: int, *, batch_size: int, share: Share = WHOLE) -> None:
+    def __init__(self, source: BatchSource, examples: int, *, batch_size: int, shard: Shard = UNSHARDED) -> None:
         self._source = source
-        rows_n = share.of(np.arange(examples))
+        rows_n = shard.of(np.arange(examples))
         parts = np.split(rows_n, range(batch_size, len(rows_n), batch_size)) if len(rows_n) else []
         self._requests = [Request(rows_r, np.zeros_like(rows_r)) for rows_r in parts]
         self._read: list[Ints] = []

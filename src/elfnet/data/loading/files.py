@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from elfnet.data.image_reader import ImageReader
+from elfnet.data.images.decode import Unreadable
+from elfnet.data.images.files import ImageReader
+from elfnet.data.images.transforms import Augmentation, Evaluation
 from elfnet.data.loading.feed import BatchSource, Read, Request
 from elfnet.data.loading.normalise import Normalisation, erase, jitter_and_normalise, normalise_bytes
 from elfnet.data.loading.workers import BatchReader, ReadBatch, WorkerProcesses
-from elfnet.data.preparation import Augmentation, Evaluation
-from elfnet.data.unreadable import Unreadable
 
 
 class FileSource(BatchSource):

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from elfnet.data.images.example_rng import ExampleRng
+from elfnet.data.images.transforms import Augmentation
 from elfnet.data.loading.feed import InMemory, Request
 from elfnet.data.loading.normalise import Normalisation, erase, holes_tensor, normalise, normalise_bytes
-from elfnet.data.preparation import Augmentation
 
 
 class CropFlipSource(InMemory):

@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elfnet.data.examples import Ints
 from elfnet.data.images.erasing import Hole
-from elfnet.data.source import LabelledImages
+from elfnet.data.types import Ints, LabelledImages
 
 GREY_K = (0.299, 0.587, 0.114)  # luma of ITU-R BT.601
 IN_CACHE = 4  # images of 224 pixels as floats: 2.4 MB

@@ -24,19 +24,19 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from elfnet.data.examples import Ints
-from elfnet.data.image_reader import ImageReader
+from elfnet.data.images.decode import UnreadableImageError
 from elfnet.data.images.erasing import Hole
 from elfnet.data.images.example_rng import ExampleRng
+from elfnet.data.images.files import ImageReader
+from elfnet.data.images.resize import Pixels
+from elfnet.data.images.transforms import Augmentation, Evaluation
 from elfnet.data.loading.normalise import holes_tensor
-from elfnet.data.preparation import Augmentation, Evaluation
-from elfnet.data.resize import Pixels
-from elfnet.data.unreadable import UnreadableImageError
+from elfnet.data.types import Ints
 from elfnet.errors import WorkError
 
 R = TypeVar("R")
 SECONDS_TO_END = 10.0
-PRELOADED = ["elfnet.data.loading.files", "elfnet.data.pack_images", "torch.utils.data._utils.worker"]
+PRELOADED = ["elfnet.data.loading.files", "elfnet.data.loading.pack", "torch.utils.data._utils.worker"]
 """What the server imports, so that no worker has to."""
 
 WorkerRequest = tuple[int, Ints, Ints]

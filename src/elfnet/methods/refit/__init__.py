@@ -1,1 +1,1 @@
-"""Systems that start from a finished run and change its classifiers only."""
+"""Classifiers fitted or trained anew on the features of a finished run."""

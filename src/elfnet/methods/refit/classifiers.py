@@ -1,21 +1,25 @@
 """The classifiers of a network's heads, and the features they read."""
 
 # Shapes: N examples, E exits, F features (of one exit), C classes
+# Shapes: M examples, F features, C classes
 
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from elfnet.data.examples import Examples, Ints
 from elfnet.data.loading.feed import EvaluationFeed
-from elfnet.evaluate.run_network import logits_of
-from elfnet.models.evaluation_mode import evaluation_mode
+from elfnet.data.types import Examples, Ints
+from elfnet.evaluate.run import logits_of
+from elfnet.models.experts import own_logits
 from elfnet.models.heads import Head, LinearClassifier
+from elfnet.models.layers import evaluation_mode
 from elfnet.models.staged import StagedNetwork
 
 _OF_CLASSIFIER = re.compile(r"heads\.\d+\.classifier\.(.+)")
@@ -51,9 +55,10 @@ class LabelledFeed:
 
 
 def logits_and_labels(network: StagedNetwork, feed: LabelledFeed) -> tuple[list[Tensor], Ints]:
-    """Logits of every exit, E tensors of shape (N, C) in float64; and labels (N,)."""
-    logits_NEC = torch.from_numpy(logits_of(network, feed.batches)).double()
-    return list(logits_NEC.unbind(dim=1)), feed.labels()
+    """What the classifier of every exit gives, E tensors of shape (N, C) in float64; and labels (N,)."""
+    answers_NEC = torch.from_numpy(logits_of(network, feed.batches)).double()
+    logits_ENC = own_logits(answers_NEC.transpose(0, 1), network.experts)
+    return list(logits_ENC), feed.labels()
 
 
 @torch.no_grad()
@@ -82,3 +87,54 @@ def _listening(network: StagedNetwork, parts: list[list[Tensor]]) -> Iterator[No
     finally:
         for handle in handles:
             handle.remove()
+
+
+MAX_STEPS = 2_000
+SMALL_GRADIENT = 1e-6
+"""The largest derivative by any weight at which the fit is done; losses differ in the tenth digit from there on."""
+
+
+class SoftmaxFit(NamedTuple):
+    """Weights (C, F) and bias (C,) in float64, the steps taken, and the largest derivative that is left."""
+
+    weight_CF: Tensor
+    bias_C: Tensor
+    steps: int
+    gradient: float
+
+
+def fit_softmax_regression(
+    features_MF: Tensor, labels_M: Tensor, weight_CF: Tensor, bias_C: Tensor, *, weight_decay: float
+) -> SoftmaxFit:
+    """Minimise mean cross-entropy + weight_decay / 2 (|W|^2 + |b|^2), which is what SGD with this decay descends.
+
+    With a decay the minimum is unique, so that weight_CF and bias_C, where it begins, do not decide where it ends.
+    """
+    features_MF = features_MF.double()
+    weight_CF = weight_CF.detach().double().cpu().clone().requires_grad_()
+    bias_C = bias_C.detach().double().cpu().clone().requires_grad_()
+    optimiser = torch.optim.LBFGS(
+        [weight_CF, bias_C],
+        max_iter=MAX_STEPS,
+        max_eval=2 * MAX_STEPS,
+        history_size=20,
+        tolerance_grad=SMALL_GRADIENT,
+        tolerance_change=1e-14,
+        line_search_fn="strong_wolfe",
+    )
+
+    def objective() -> Tensor:
+        optimiser.zero_grad()
+        loss = functional.cross_entropy(features_MF @ weight_CF.T + bias_C, labels_M)
+        loss = loss + weight_decay / 2 * (weight_CF.square().sum() + bias_C.square().sum())
+        torch.autograd.backward(loss)
+        return loss
+
+    with torch.enable_grad():
+        optimiser.step(objective)  # type: ignore[no-untyped-call]
+        objective()
+    assert weight_CF.grad is not None
+    assert bias_C.grad is not None
+    gradient = max(float(weight_CF.grad.abs().max()), float(bias_C.grad.abs().max()))
+    steps = int(optimiser.state[weight_CF]["n_iter"])
+    return SoftmaxFit(weight_CF.detach(), bias_C.detach(), steps, gradient)

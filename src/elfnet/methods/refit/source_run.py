@@ -4,19 +4,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elfnet.checkpoint.format import Checkpoint, load_checkpoint
-from elfnet.checkpoint.run_directory import RunDirectory, open_run
 from elfnet.data.splits import Splits
 from elfnet.errors import RequestError, WorkError
-from elfnet.models.from_recipe import settled
-from elfnet.models.of_run import signature_of_run
+from elfnet.models.build import resolve_defaults
 from elfnet.recipe.schema import DataRecipe, ModelRecipe, Recipe
+from elfnet.recipe.stages import final_model, total_epochs
+from elfnet.run.checkpoint import Checkpoint, load_run_checkpoint
+from elfnet.run.directory import RunDirectory, open_run
 
 NOT_THE_EXAMPLES = {
     "sampler",
     "augment",
     "pad",
-    "smallest_share",
+    "min_crop_area",
     "colour_jitter",
     "policy",
     "randaugment_operations",
@@ -26,8 +26,8 @@ NOT_THE_EXAMPLES = {
     "cache",
     "workers",
     "unreadable",
-    "most_megapixels",
-    "most_megabytes",
+    "max_megapixels",
+    "max_megabytes",
     "many_above",
     "few_below",
 }
@@ -35,7 +35,8 @@ NOT_THE_EXAMPLES = {
 PLACES = ("directory", "root", "train", "calibration", "test")
 """Where files are: they may have been moved. Whether it is the same data, its fingerprint tells."""
 OF_EVERY_NETWORK = ("backbone", "exits", "branches", "head")
-OF_EXITS = ("exit_head", "head_filters", "head_stride")
+OF_EXITS = ("exit_head", "head_filters", "head_stride", "experts")
+_OR_BOTH = ", or set refit.epochs, such as 10, to train both stages in one run"
 
 
 @dataclass(frozen=True)
@@ -52,10 +53,10 @@ class SourceRun:
     info: dict[str, Any]
     checkpoint: Checkpoint
 
-    def record(self, how: str) -> dict[str, Any]:
+    def record(self, method: str) -> dict[str, Any]:
         """For the new run's own record."""
         return {
-            "how": how,
+            "method": method,
             "run": self.named,
             "checkpoint_sha256": self.checkpoint.sha256,
             "epochs": self.checkpoint.epochs_done,
@@ -81,7 +82,8 @@ def open_source(recipe: Recipe, *, out: Path) -> SourceRun:
     named = recipe.refit.run
     if not named:
         raise RequestError(
-            f"refit.how={recipe.refit.how} starts from a finished run; name it with --from RUN (refit.run in a recipe)"
+            f"refit.method={recipe.refit.method} starts from a finished run; name it with --from RUN (refit.run in a "
+            f"recipe){_OR_BOTH if recipe.refit.method == 'balanced' else ''}"
         )
     run = open_run(Path(named).expanduser())
     if run.root.resolve() == out.resolve():
@@ -89,19 +91,19 @@ def open_source(recipe: Recipe, *, out: Path) -> SourceRun:
     source, info = run.recipe(), run.info()
     if "network" in info:
         raise RequestError(
-            f"the run in {named} trained a network that was handed in; refit.how={recipe.refit.how} needs the network "
-            "of a recipe"
+            f"the run in {named} trained a network that was handed in; refit.method={recipe.refit.method} needs the "
+            "network of a recipe"
         )
     _require_same_data(named, source.data, recipe.data)
-    _require_same_network(named, source.model, recipe)
+    _require_same_network(named, final_model(source), recipe)
     return SourceRun(named, source, info, _finished(run, source, info))
 
 
 def _finished(run: RunDirectory, recipe: Recipe, info: dict[str, Any]) -> Checkpoint:
-    epochs, way_out = recipe.train.epochs, f"finish it with 'elfnet train --resume --out {run.root}' first"
+    epochs, way_out = total_epochs(recipe), f"finish it with 'elfnet train --resume --out {run.root}' first"
     if not run.checkpoint("last").is_file():
         raise RequestError(f"the run in {run.root} has 0 of {epochs} epochs; {way_out}")
-    last = load_checkpoint(run.checkpoint("last"), network=signature_of_run(recipe.model, info))
+    last, _ = load_run_checkpoint(run, "last", recipe, info)
     if last.epochs_done < epochs:
         raise RequestError(f"the run in {run.root} has {last.epochs_done} of {epochs} epochs; {way_out}")
     return last
@@ -117,8 +119,8 @@ def _require_same_data(named: str, source: DataRecipe, asked: DataRecipe) -> Non
 
 def _require_same_network(named: str, source: ModelRecipe, recipe: Recipe) -> None:
     # LWS puts scales before linear classifiers that are there.
-    head = "linear" if recipe.refit.how == "lws" else recipe.model.head
-    there, asked = settled(source), settled(recipe.model.model_copy(update={"head": head}))
+    head = "linear" if recipe.refit.method == "lws" else recipe.model.head
+    there, asked = resolve_defaults(source), resolve_defaults(recipe.model.model_copy(update={"head": head}))
     for name in (*OF_EVERY_NETWORK, *(OF_EXITS if asked.exits else ())):
         if getattr(there, name) != getattr(asked, name):
             raise RequestError(_differs(named, f"model.{name}", getattr(there, name), getattr(asked, name)))

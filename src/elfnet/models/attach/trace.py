@@ -7,11 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from elfnet.errors import RequestError
-from elfnet.models.attach.agree import BATCH, OTHER_BATCH, agree
-from elfnet.models.attach.outputs import logits_in
-from elfnet.models.attach.record import record
-from elfnet.models.attach.steps import NotRecordableError, Recording
-from elfnet.models.attach.undisturbed import undisturbed
+from elfnet.models.attach.ir import BATCH, OTHER_BATCH, NotRecordableError, Recording, agree
+from elfnet.models.attach.recorder import logits_in, record, undisturbed
 
 BY_HAND = "give its stages by hand with elfnet.from_blocks"
 

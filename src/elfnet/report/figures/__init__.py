@@ -1,1 +1,1 @@
-"""One file per figure, each a function from plain data to a matplotlib figure."""
+"""Figures of finished runs. Each figure is a function from a run's record to a `RunFigure`, drawn with matplotlib."""

@@ -1,1 +1,1 @@
-"""One file per part of the page, each a function from a run's record to markup."""
+"""The parts of the page: each module builds the typed values that a template shows. No markup is written here."""

@@ -1,13 +1,13 @@
-// Requests to the service that gave us this page, and to no other.
+// Requests to the service. The page sends requests to no other host.
 
-async function answered(response) {
+async function parseResponse(response) {
   const content = await response.json().catch(() => ({}));
-  if (!response.ok) throw new Error(content.error || `the service answered ${response.status}`);
+  if (!response.ok) throw new Error(content.error || `the service responded with status ${response.status}`);
   return content;
 }
 
 async function get(path) {
-  return answered(await fetch(path, { headers: { Accept: "application/json" } }));
+  return parseResponse(await fetch(path, { headers: { Accept: "application/json" } }));
 }
 
 export const getModel = () => get("/v1/model");
@@ -15,7 +15,7 @@ export const getPoint = () => get("/v1/operating-point");
 export const getSamples = () => get("/v1/samples");
 export const getTraffic = () => get("/v1/traffic");
 
-/** Classify one image with every exit explained; `point` null means the service's own. */
+/** Classify one image and explain every exit; with `point` null at the operating point of the service. */
 export async function explain(file, name, point) {
   const form = new FormData();
   form.append("image", file, name);
@@ -27,5 +27,5 @@ export async function explain(file, name, point) {
   } catch {
     throw new Error("the service cannot be reached");
   }
-  return answered(response);
+  return parseResponse(response);
 }

@@ -1,4 +1,4 @@
-// Puts the parts of the page together: one point, one image, and everything that depends on them.
+// Connects the parts of the page. Everything shown depends on one operating point and one image.
 
 import { explain, getModel, getPoint, getSamples } from "./api.js";
 import { listenForImages, requireSmall, showSamples } from "./choose_image.js";
@@ -41,7 +41,7 @@ async function start() {
     curve.showService(points.get(state.service));
     at("dial-reset").disabled = !state.own;
     at("dial-text").replaceChildren(
-      element("strong", { text: `${point.name}${state.own ? ", for this page" : ", the service\u2019s own"}` }),
+      element("strong", { text: `${point.name}${state.own ? ", for this page" : ", the service\u2019s point"}` }),
       `accuracy ${percent(point.expected.balanced_accuracy, 1)}, mean cost ${cost(point.expected.mean_cost)}, at most ${cost(point.expected.worst_cost)}`,
     );
     gallery.show(point);
@@ -98,7 +98,7 @@ async function start() {
   document.body.dataset.ready = "true";
 }
 
-/** The rung of this point, or the dearest that costs no more. */
+/** The index of this point on the curve, or of the most expensive point that costs no more. */
 function nearestRung(rungs, point) {
   const same = rungs.findIndex((rung) => rung.name === point.name);
   if (same >= 0) return same;

@@ -1,19 +1,19 @@
-// Images by drop, paste, file dialogue or from the samples.
+// Choosing images: by drop, paste, file dialogue, or from the samples.
 
 import { element, megabytes } from "./text.js";
 
-const MOST_AT_ONCE = 20;
+const MAX_FILES = 20;
 
 export function listenForImages(drop, input, onFiles) {
-  const hand = (files) => {
-    const several = [...files].slice(0, MOST_AT_ONCE);
+  const choose = (files) => {
+    const several = [...files].slice(0, MAX_FILES);
     if (several.length) onFiles(several);
   };
   input.addEventListener("change", () => {
-    hand(input.files);
+    choose(input.files);
     input.value = "";
   });
-  // The whole page takes a drop, so that a near miss does not open the file instead.
+  // The whole page accepts a drop; otherwise the browser would open a file dropped beside the area.
   let inside = 0;
   const over = (change) => {
     inside = Math.max(0, inside + change);
@@ -26,12 +26,12 @@ export function listenForImages(drop, input, onFiles) {
     event.preventDefault();
     inside = 0;
     over(0);
-    hand(event.dataTransfer.files);
+    choose(event.dataTransfer.files);
   });
-  addEventListener("paste", (event) => hand(event.clipboardData.files));
+  addEventListener("paste", (event) => choose(event.clipboardData.files));
 }
 
-/** Said before sending: a service that refuses a large body may be seen as a broken connection. */
+/** Checked before sending: a refused upload may look like a broken connection. */
 export function requireSmall(name, bytes, limit) {
   if (bytes > limit) throw new Error(`${name} has ${megabytes(bytes)}, the limit is ${megabytes(limit)}`);
 }

@@ -1,11 +1,11 @@
-// Accuracy against cost, with a handle that is dragged with mouse or finger, or moved with the keyboard.
+// Accuracy against cost, with a handle for the operating point: mouse, touch and keyboard.
 
 import { drawing, percent, cost } from "./text.js";
 
 const BOX = { left: 56, right: 18, top: 14, bottom: 46 };
 
 export class Curve {
-  /** `onMove(rung)` is called when the user chooses another rung. */
+  /** `rungs` are the points that the handle can take; `onMove(index)` is called when the user moves it. */
   constructor(place, points, rungs, onMove) {
     this.rungs = rungs;
     this.onMove = onMove;
@@ -52,10 +52,10 @@ export class Curve {
       const x = scale(value, this.costs, BOX.left, this.width - BOX.right);
       this.svg.append(drawing("text", { x, y: bottom + 20, "text-anchor": "middle" }, Number(value.toFixed(2)).toString()));
     }
-    this.svg.append(drawing("text", { x: (BOX.left + this.width - BOX.right) / 2, y: this.height - 4, "text-anchor": "middle" }, "mean cost (1 = the plain network)"));
+    this.svg.append(drawing("text", { x: (BOX.left + this.width - BOX.right) / 2, y: this.height - 4, "text-anchor": "middle" }, "mean cost (1 = network without exits)"));
   }
 
-  /** Show this rung; does not call `onMove`. */
+  /** Move the handle to the point with this index, without calling `onMove`. */
   show(rung) {
     this.current = rung;
     const point = this.rungs[rung];
@@ -71,7 +71,7 @@ export class Curve {
     for (const [name, value] of Object.entries({ ...ends, x2: BOX.left, y2: y })) this.guides[1].setAttribute(name, value);
   }
 
-  /** Ring the point that the service itself uses. */
+  /** Mark the operating point of the service. */
   showService(point) {
     this.service.setAttribute("cx", this.x(point));
     this.service.setAttribute("cy", this.y(point));
@@ -120,7 +120,7 @@ function scale(value, [low, high], from, to) {
   return from + ((value - low) / (high - low)) * (to - from);
 }
 
-/** Round values within a range, about six of them. */
+/** About six round values within a range. */
 function ticks([low, high]) {
   const rough = (high - low) / 6;
   const power = 10 ** Math.floor(Math.log10(rough));

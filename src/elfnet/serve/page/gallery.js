@@ -1,11 +1,11 @@
-// The images of this session, under the exit that each takes at the present point.
+// The images of this session, grouped by the exit that each takes at the current operating point.
 
 import { element, percent } from "./text.js";
 
-const MOST = 60;
+const MAX_IMAGES = 60;
 
 export class Gallery {
-  /** `onPick(entry)` is called when the user goes back to an image. */
+  /** `onPick(entry)` is called when the user selects an image. */
   constructor(place, clear, exits, onPick) {
     this.entries = [];
     this.clear = clear;
@@ -25,7 +25,7 @@ export class Gallery {
 
   add(entry) {
     this.entries.unshift(entry);
-    for (const old of this.entries.splice(MOST)) URL.revokeObjectURL(old.url);
+    for (const old of this.entries.splice(MAX_IMAGES)) URL.revokeObjectURL(old.url);
   }
 
   show(point) {

@@ -1,4 +1,4 @@
-// The way of one image: what every exit says, against its threshold, and where the image leaves.
+// One image at every exit: prediction, confidence and threshold, and the exit that is taken.
 
 import { cost, element, exitClass, milliseconds, percent } from "./text.js";
 
@@ -12,12 +12,12 @@ export class Journey {
     place.replaceChildren(...this.stages.map((stage) => stage.item));
   }
 
-  /** The thresholds of a point, before there is an image. */
+  /** Show the thresholds of an operating point, before there is an image. */
   showPoint(point) {
     this.stages.forEach((stage, i) => stage.showThreshold(point, i));
   }
 
-  /** `seen` is what the explanation says of this point; `measured` the answer that was really computed. */
+  /** Show an image: `seen` is the explanation for this point, `measured` the point and time of the computation. */
   show(point, seen, measured) {
     this.stages.forEach((stage, i) => {
       stage.showThreshold(point, i);
@@ -26,8 +26,8 @@ export class Journey {
     const taken = measured.point === point.name ? `, computed in ${milliseconds(measured.engineMs)}` : "";
     this.result.replaceChildren(
       element("strong", { text: seen.label }),
-      `, ${percent(seen.confidence)} sure. Left at exit ${seen.exit} of ${this.model.exits}, ` +
-        `cost ${cost(seen.cost)} of the plain network${taken}.`,
+      `, ${percent(seen.confidence)} sure. Exit ${seen.exit} of ${this.model.exits}, ` +
+        `cost ${cost(seen.cost)}${taken}.`,
     );
   }
 }
@@ -55,8 +55,8 @@ class Stage {
     this.threshold.hidden = limit === null;
     if (limit !== null) this.threshold.style.left = percent(limit, 2).replace(" ", "");
     this.note.textContent = this.last
-      ? "all who are left leave here"
-      : limit >= NEVER ? (point.policy.combine ? "nobody leaves here" : "nobody leaves here: its head is not run") : `leaves above ${percent(limit, 1)}`;
+      ? "all remaining images exit here"
+      : limit >= NEVER ? (point.policy.combine ? "no image exits here" : "no image exits here: the head is not run") : `exits above ${percent(limit, 1)}`;
   }
 
   showImage(point, seen, i) {
@@ -66,19 +66,19 @@ class Stage {
     this.says.textContent = `${seen.label_by_exit[i]}, ${percent(confidence, 1)}`;
     const exit = i + 1;
     this.item.className = `stage${exit === seen.exit ? " left" : ""}${exit > seen.exit ? " beyond" : ""}`;
-    if (exit === seen.exit) this.note.textContent = this.last ? "leaves at the last exit" : `leaves: above ${percent(this.limit, 1)}`;
-    else if (exit < seen.exit && this.limit < NEVER) this.note.textContent = `goes on: not above ${percent(this.limit, 1)}`;
-    else if (exit > seen.exit) this.note.textContent = "not computed at this point";
+    if (exit === seen.exit) this.note.textContent = this.last ? "exits here, at the last exit" : `exits here: above ${percent(this.limit, 1)}`;
+    else if (exit < seen.exit && this.limit < NEVER) this.note.textContent = `continues: not above ${percent(this.limit, 1)}`;
+    else if (exit > seen.exit) this.note.textContent = "not computed at this operating point";
   }
 }
 
-/** Up to and including exit i: heads at which nobody can leave are not run, and not paid for. */
+/** Cost up to exit i; heads at which no image can exit are not run and cost nothing. */
 function costToExit(model, policy, i) {
   const skipped = model.head_cost.filter((_, k) => k <= i && !policy.combine && policy.thresholds[k] >= NEVER);
   return model.cost[i] - skipped.reduce((sum, spent) => sum + spent, 0);
 }
 
-/** What the other points would answer: ranges of cost with the same exit and answer, and all of them as a table. */
+/** Show the predictions at all points: as ranges of cost with the same exit and label, and as a table. */
 export function showElsewhere(place, rungs, explanation, current) {
   const seen = new Map(explanation.points.map((view) => [view.operating_point, view]));
   const ranges = [];
@@ -99,7 +99,7 @@ export function showElsewhere(place, rungs, explanation, current) {
       element("span", { text: `${view.label} at exit ${view.exit}` }))));
   const rows = explanation.points.map((view) => element("tr", { className: view.operating_point === current.name ? "now" : "" },
     ...[view.operating_point, view.label, percent(view.confidence, 1), view.exit, cost(view.cost)].map((text) => element("td", { text }))));
-  const head = element("tr", {}, ...["operating point", "answer", "confidence", "exit", "cost"].map((text) => element("th", { text })));
+  const head = element("tr", {}, ...["operating point", "prediction", "confidence", "exit", "cost"].map((text) => element("th", { text })));
   for (const cell of head.children) cell.scope = "col";
   const table = element("div", { className: "scroll" }, element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows)));
   const all = element("details", {}, element("summary", { text: `All ${explanation.points.length} points` }), table);

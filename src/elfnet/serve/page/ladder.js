@@ -1,6 +1,6 @@
-// The points that the dial stops at: each dearer and more accurate than the one before.
+// The operating points that the slider can take: the efficient ones, each more accurate than all cheaper ones.
 
-/** Efficient points by rising cost, and the service's own wherever it lies. */
+/** Return the efficient points by rising cost, and the service's point even if it is not efficient. */
 export function ladder(points, own) {
   const byCost = [...points].sort(
     (a, b) => a.expected.mean_cost - b.expected.mean_cost || b.expected.balanced_accuracy - a.expected.balanced_accuracy,

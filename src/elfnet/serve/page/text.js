@@ -1,9 +1,9 @@
-// Numbers and elements. Whatever comes from outside becomes text, never markup.
+// Formatting numbers and creating elements. Data is always inserted as text, never as markup.
 
 export const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)} %`;
 export const cost = (value) => value.toFixed(2);
 export const milliseconds = (value) => (value < 10 ? value.toFixed(1) : value.toFixed(0)) + " ms";
-/** Rounded up, so that what is over a limit also reads so. */
+/** Rounded up, so that a size above a limit also looks so. */
 export const megabytes = (bytes) => `${Math.ceil(bytes / 1e4) / 100} MB`;
 
 /** An element with a class, text and children. */

@@ -1,0 +1,70 @@
+"""What a training with fewer multiply-adds costs: resizing, pruning and `drop` against the plain network.
+
+    python benchmarks/bench_less_work.py RUN PLAIN
+
+RUN and PLAIN are finished runs of the same data and length, trained one after the other on a machine that did nothing
+else. Multiply-adds are counted from the log: examples shown, the exits that they visited (with
+`exits.after_exit=drop`; else all), and the size of the images. Accuracy is that of the calibration split at full depth.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from elfnet.evaluate.run import evaluate_run
+from elfnet.run.directory import RunDirectory, open_run
+from timing import write_results
+
+
+def multiply_adds(run: RunDirectory) -> float:
+    """Of all forward passes of the training, heads included."""
+    recipe, info = run.recipe(), run.info()
+    cost = info["multiply_adds"]
+    to_exit_E = np.cumsum(np.array(cost["stages"]) + np.array(cost["heads"]))
+    drops = recipe.exits.after_exit == "drop" and recipe.exits.rule == "elf"
+    total = 0.0
+    for record in _training(run.log()):
+        per_image = float(np.dot(record["exit_share"], to_exit_E)) if drops else float(to_exit_E[-1])
+        # Convolutions are all but a thousandth of the cost, and theirs goes with the area.
+        total += record.get("examples", info["data"]["train"]) * per_image * record.get("image_side", 1.0) ** 2
+    return total
+
+
+def _training(log: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without a second stage, which has a cost of its own."""
+    return [record for record in log if record.get("stage", "training") == "training"]
+
+
+def accuracy(run: RunDirectory) -> float:
+    table = evaluate_run(run, "calibration")
+    return float((table.logits_NEC[:, -1].argmax(axis=1) == table.labels_N).mean())
+
+
+def main() -> None:
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    run, plain = (open_run(Path(word)) for word in sys.argv[1:])
+    seconds = {one.root: sum(record["seconds"] for record in _training(one.log())) for one in (run, plain)}
+    settings = run.recipe()
+    write_results(
+        "less_work",
+        {
+            "what": "a whole training against that of the plain network: counted multiply-adds, time, accuracy",
+            "epochs": settings.train.epochs,
+            "settings": {
+                "train.resize_start": settings.train.resize_start,
+                "train.prune": settings.train.prune,
+                "exits.after_exit": settings.exits.after_exit,
+            },
+            "multiply-adds relative to plain (aim: at most 0.5)": round(multiply_adds(run) / multiply_adds(plain), 3),
+            "time relative to plain (aim: at most 0.5)": round(seconds[run.root] / seconds[plain.root], 3),
+            "calibration accuracy": {"run": round(accuracy(run), 4), "plain": round(accuracy(plain), 4)},
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""The betting p-value and bound for the mean of losses in [0, 1] (Waudby-Smith and Ramdas 2024).
+
+A gambler who believes that the mean is below m starts with capital 1 and stakes on every loss z_i in turn:
+
+    K_t(m) = prod_{i <= t} (1 + l_i (m - z_i)),   l_i = min( sqrt(2 log(1/delta) / (n s_{i-1})), c / (1 - m) )
+
+where s_{i-1} is the variance of the losses before i (with one pretended observation at 1/2, variance 1/4). If the mean
+is m or more, the capital is a nonnegative supermartingale, so it ever reaches 1/delta with probability at most delta
+(Ville): 1 / max_t K_t(m) is a p-value. K_t(m) grows with m, so the limits that are rejected reach from the bound to 1.
+The stakes fit themselves to the variance of the losses, which is small where early exit rarely changes anything.
+
+The losses must come in random order: the gambler sees them one by one, and a table may be sorted by class.
+"""
+
+# Shapes: P candidates, N examples
+# Shapes: P candidates
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elfnet.registry import Registry
+
+HALVINGS = 26
+"""Bounds are exact to 2 ** -26, far below one example in any table; rounding is towards the careful side."""
+
+
+def smallest_rejected(
+    rejected: Callable[[NDArray[np.float64]], NDArray[np.bool_]], candidates: int
+) -> NDArray[np.float64]:
+    """The smallest limit in [0, 1] at which "the mean is above the limit" is rejected, shape (P,); 1 if none is.
+
+    The test must be monotone: rejected at a limit, it is rejected at every larger one.
+
+    Args:
+        rejected: for one limit per candidate, whether each is rejected.
+        candidates: P.
+    """
+    low_P, high_P = np.zeros(candidates), np.ones(candidates)
+    for _ in range(HALVINGS):
+        middle_P = (low_P + high_P) / 2
+        is_rejected_P = rejected(middle_P)
+        high_P = np.where(is_rejected_P, middle_P, high_P)
+        low_P = np.where(is_rejected_P, low_P, middle_P)
+    return high_P
+
+
+LARGEST_STAKE = 0.75
+"""c: the share of the capital that one loss of 1 can take. Below 1, so that the capital never becomes 0."""
+
+
+def betting_p_values(loss_PN: NDArray[np.float64], limit: float, delta: float) -> NDArray[np.float64]:
+    """The p-value of "the mean loss is above `limit`" for each candidate, shape (P,).
+
+    It is valid whatever `delta` is; the stakes are chosen to reach exactly this level soon.
+    """
+    limit_P = np.full(len(loss_PN), limit)
+    p_P: NDArray[np.float64] = np.exp(-_log_largest_capital(loss_PN, _stakes(loss_PN, delta), limit_P))
+    return p_P
+
+
+def betting_upper_bounds(loss_PN: NDArray[np.float64], delta: float) -> NDArray[np.float64]:
+    """The smallest limit whose p-value is at most `delta`, shape (P,): above the mean with probability 1 - delta."""
+    stake_PN = _stakes(loss_PN, delta)
+    enough = math.log(1.0 / delta)
+    return smallest_rejected(
+        lambda limit_P: _log_largest_capital(loss_PN, stake_PN, limit_P) >= enough, candidates=len(loss_PN)
+    )
+
+
+def _stakes(loss_PN: NDArray[np.float64], delta: float) -> NDArray[np.float64]:
+    """l_i before its cap, shape (P, N); row entries depend on the losses before them only."""
+    examples = loss_PN.shape[1]
+    seen_N = np.arange(2, examples + 2)  # the losses so far and the pretended one
+    mean_PN = (0.5 + np.cumsum(loss_PN, axis=1)) / seen_N
+    variance_PN = (0.25 + np.cumsum((loss_PN - mean_PN) ** 2, axis=1)) / seen_N
+    before_PN = np.empty_like(variance_PN)
+    before_PN[:, 0] = 0.25
+    before_PN[:, 1:] = variance_PN[:, :-1]
+    stake_PN: NDArray[np.float64] = np.sqrt(2.0 * math.log(1.0 / delta) / (examples * before_PN))
+    return stake_PN
+
+
+def _log_largest_capital(
+    loss_PN: NDArray[np.float64], stake_PN: NDArray[np.float64], limit_P: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """log max_t K_t, at least that of the starting capital: 0."""
+    cap_P1 = LARGEST_STAKE / np.maximum(1.0 - limit_P, np.finfo(np.float64).tiny)[:, None]
+    gain_PN = np.minimum(stake_PN, cap_P1)
+    gain_PN *= limit_P[:, None] - loss_PN
+    np.log1p(gain_PN, out=gain_PN)
+    np.cumsum(gain_PN, axis=1, out=gain_PN)
+    largest_P: NDArray[np.float64] = np.maximum(gain_PN.max(axis=1), 0.0)
+    return largest_P
+
+
+def hoeffding_bentkus_p_values(loss_PN: NDArray[np.float64], limit: float) -> NDArray[np.float64]:
+    """The p-value of "the mean loss is above `limit`" for each candidate, shape (P,)."""
+    total_P, examples = loss_PN.sum(axis=1), loss_PN.shape[1]
+    log_factorial = _log_factorials(examples)
+    return np.array([math.exp(_log_p(float(total), examples, limit, log_factorial)) for total in total_P])
+
+
+def hoeffding_bentkus_upper_bounds(loss_PN: NDArray[np.float64], delta: float) -> NDArray[np.float64]:
+    """The smallest limit whose p-value is at most `delta`, shape (P,): above the mean with probability 1 - delta."""
+    examples = loss_PN.shape[1]
+    log_factorial = _log_factorials(examples)
+    # Candidates next to each other often have the same sum of losses, and the bound depends on nothing else.
+    total_U, where_P = np.unique(loss_PN.sum(axis=1), return_inverse=True)
+
+    def rejected(limit_U: NDArray[np.float64]) -> NDArray[np.bool_]:
+        pairs = zip(total_U.tolist(), limit_U.tolist(), strict=True)
+        log_p_U = np.array([_log_p(total, examples, limit, log_factorial) for total, limit in pairs])
+        return log_p_U <= math.log(delta)
+
+    return smallest_rejected(rejected, len(total_U))[where_P]
+
+
+def _log_p(total: float, examples: int, limit: float, log_factorial: NDArray[np.float64]) -> float:
+    if limit >= 1.0:  # no loss is above 1
+        return -math.inf
+    mean = min(total / examples, limit)
+    hoeffding = -examples * _relative_entropy(mean, limit)
+    count = min(examples, math.ceil(total))
+    bentkus = 1.0 + _log_binomial_cdf(count, examples, limit, log_factorial)
+    return min(0.0, hoeffding, bentkus)
+
+
+def _relative_entropy(mean: float, limit: float) -> float:
+    """kl(a, b) = a log(a / b) + (1 - a) log((1 - a) / (1 - b)) of two coins, for 0 <= a <= b < 1; 0 log 0 is 0."""
+    first = mean * math.log(mean / limit) if mean > 0.0 else 0.0
+    return first + (1.0 - mean) * (math.log1p(-mean) - math.log1p(-limit))
+
+
+def _log_binomial_cdf(count: int, examples: int, chance: float, log_factorial: NDArray[np.float64]) -> float:
+    """log P(Binomial(n, chance) <= count), summed in log space over count + 1 terms."""
+    k = np.arange(count + 1)
+    log_choose = log_factorial[examples] - log_factorial[k] - log_factorial[examples - k]
+    terms = log_choose + k * math.log(chance) + (examples - k) * math.log1p(-chance)
+    largest = float(terms.max())
+    return min(0.0, largest + math.log(float(np.exp(terms - largest).sum())))
+
+
+def _log_factorials(examples: int) -> NDArray[np.float64]:
+    """log k! for k = 0..N."""
+    return np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, examples + 1)))])
+
+
+@dataclass(frozen=True)
+class Method:
+    """Tests and bounds for the mean of losses in [0, 1]; time and memory grow linearly with P x N.
+
+    Attributes:
+        p_values: (loss_PN, limit, delta) -> p-values of "the mean is above limit", shape (P,).
+        upper_bounds: (loss_PN, delta) -> the smallest limits rejected at level delta, shape (P,).
+        prefers_signed: whether the signed form of the accuracy loss gives the tighter promise (see `losses`).
+    """
+
+    p_values: Callable[[NDArray[np.float64], float, float], NDArray[np.float64]]
+    upper_bounds: Callable[[NDArray[np.float64], float], NDArray[np.float64]]
+    prefers_signed: bool
+
+
+METHODS: Registry[Method] = Registry("risk control method")
+METHODS.register("betting")(Method(betting_p_values, betting_upper_bounds, prefers_signed=True))
+METHODS.register("hoeffding-bentkus")(
+    Method(
+        lambda loss_PN, limit, _delta: hoeffding_bentkus_p_values(loss_PN, limit),
+        hoeffding_bentkus_upper_bounds,
+        prefers_signed=False,
+    )
+)

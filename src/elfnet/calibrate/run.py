@@ -1,0 +1,106 @@
+"""Calibrating a run: the family from the calibration split, then its figures on the test split, once."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from elfnet import atomic
+from elfnet.calibrate.family import MULTIPLY_ADDS, Family
+from elfnet.calibrate.fit import FamilyRequest, fit_family, request_of
+from elfnet.calibrate.measured_cost import MeasuredCost
+from elfnet.errors import RequestError
+from elfnet.evaluate.confidence import ExitConfidences, compute_confidences
+from elfnet.evaluate.curve import curve
+from elfnet.evaluate.exit_quality import by_exit
+from elfnet.evaluate.exit_table import ExitTable
+from elfnet.evaluate.metrics import measure
+from elfnet.evaluate.replay import confidences_for_policy, replay
+from elfnet.evaluate.run import evaluate_run
+from elfnet.exits.policy import ConfidenceSpec
+from elfnet.models.staged import StagedNetwork
+from elfnet.recipe.stages import total_epochs
+from elfnet.run.checkpoint import load_checkpoint
+from elfnet.run.directory import RunDirectory
+
+MAX_CLASSES_IN_CONFUSION = 100
+"""A matrix for each of dozens of points: with 10,000 classes they would be gigabytes of text."""
+
+
+def calibrate_run(
+    run: RunDirectory,
+    request: FamilyRequest | None = None,
+    *,
+    cost: MeasuredCost | None = None,
+    device: str = "cpu",
+    network: StagedNetwork | None = None,
+) -> Family:
+    """The family of operating points, fitted on the calibration split; writes policy.json.
+
+    Args:
+        request: which points; by default all rules, with the recipe's candidates for s.
+        cost: what an exit costs on a machine; multiply-adds by default.
+        network: of a run that trained one that was handed in; see `evaluate_run`.
+    """
+    with run.lock():
+        _require_finished(run)
+        table = evaluate_run(run, "calibration", device=device, network=network)
+        request = request or request_of(run.recipe())
+        if cost is None:
+            family = fit_family(table, request)
+        else:
+            family = fit_family(cost.applied_to(table), request, cost_unit=cost.unit)
+        family.save(run.policy_file)
+    return family
+
+
+def _require_finished(run: RunDirectory) -> None:
+    """Calibrating leads to a look at the test split, which is for the last epoch only."""
+    done, epochs = load_checkpoint(run.checkpoint("last")).epochs_done, total_epochs(run.recipe())
+    if done < epochs:
+        raise RequestError(
+            f"the run in {run.root} has {done} of {epochs} epochs; "
+            f"finish it with 'elfnet train --resume --out {run.root}' before it is calibrated and measured on test"
+        )
+
+
+def results_on(table: ExitTable, family: Family) -> dict[str, Any]:
+    """Every operating point of a family on a table, with the exits on their own and the whole curve."""
+    family.require_checkpoint(table.checkpoint_sha256)
+    if family.cost_unit != MULTIPLY_ADDS:
+        table = replace(table, cost_E=np.array(family.cost), head_cost_E=np.array(family.head_cost))
+    table = replace(table, adjustment=family.adjustment)
+    derived = compute_confidences(table, family.confidence_scale)
+    # Points of one rule share their scales: the softmax of the whole table is computed once for each.
+    by_confidence: dict[ConfidenceSpec, ExitConfidences] = {derived.reading: derived}
+    with_confusion = table.classes <= MAX_CLASSES_IN_CONFUSION
+    points = {}
+    for point in family.points:
+        key = point.policy.reading
+        if key not in by_confidence:
+            by_confidence[key] = confidences_for_policy(table, point.policy)
+        points[point.name] = {
+            "rule": point.rule,
+            "thresholds": list(point.policy.thresholds),
+            **measure(table, replay(by_confidence[key], point.policy), with_confusion=with_confusion).to_dict(),
+        }
+    return {
+        "split": table.split,
+        "n": table.examples,
+        "checkpoint_sha256": table.checkpoint_sha256,
+        "cost_unit": family.cost_unit,
+        "plain_multiply_adds": table.plain_multiply_adds,
+        "points": points,
+        "exits": [quality.to_dict() for quality in by_exit(derived)],
+        "curve": [point.to_dict() for point in curve(derived)],
+    }
+
+
+def measure_run(
+    run: RunDirectory, family: Family, *, device: str = "cpu", network: StagedNetwork | None = None
+) -> dict[str, Any]:
+    """The family on the test split; writes metrics.json."""
+    with run.lock():
+        results = results_on(evaluate_run(run, "test", device=device, network=network), family)
+        atomic.write_json(run.metrics_file, results)
+    return results

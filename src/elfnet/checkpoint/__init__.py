@@ -1,1 +1,0 @@
-"""Checkpoints and the run directory: versioned plain data, written atomically, read without executing anything."""

@@ -1,0 +1,169 @@
+"""Feature arrays: rows of numbers with a label each, such as counts of codes in health records."""
+
+# Shapes: N rows, F features, C classes
+# Shapes: N rows, F features
+
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib.npyio import NpzFile
+from numpy.typing import NDArray
+
+from elfnet.data.sources.listing import number_groups, refuse_one_class
+from elfnet.data.sources.tables import column_names, in_order, missing_column, read_columns
+from elfnet.data.types import SOURCES, Digest, Examples, Ints, Source, SourceRequest
+from elfnet.errors import ElfnetError, RequestError, WorkError
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureArrays:
+    """A file's content: features, labels as text, and groups as text if asked for."""
+
+    origin: str
+    features_NF: NDArray[np.float32]
+    labels: list[str]
+    groups: list[str] | None
+
+
+def read_features(file: Path, *, label_column: str, group_column: str) -> FeatureArrays:
+    """Read by ending: .npz (arrays `X`, `y` and, if a group column is named, one of that name) or .parquet.
+
+    In a Parquet file every column that is neither label nor group is a feature.
+    """
+    if file.suffix.lower() == ".parquet":
+        features, labels, groups = _from_parquet(file, label_column, group_column)
+    elif file.suffix.lower() == ".npz":
+        features, labels, groups = _from_npz(file, group_column)
+    else:
+        raise RequestError(f"{file} is neither .npz nor .parquet; save the features as one of them")
+    for name, column in (("labels", labels), ("groups", groups)):
+        if column is not None and len(column) != len(features):
+            raise WorkError(f"{file} has {len(features)} rows of features but {len(column)} {name}; make them as many")
+    finite_N = np.isfinite(features).all(axis=1)
+    if not finite_N.all():
+        raise WorkError(f"row {int((~finite_N).argmax())} of {file} has a value that is not finite; fill it in first")
+    return FeatureArrays(
+        str(file), features, list(map(str, labels)), None if groups is None else list(map(str, groups))
+    )
+
+
+def _from_npz(file: Path, group_column: str) -> tuple[NDArray[np.float32], list[Any], list[Any] | None]:
+    try:
+        # Opened here: NumPy would leave a broken file open.
+        with file.open("rb") as content:
+            arrays = np.load(content, allow_pickle=False)
+            if not isinstance(arrays, NpzFile):
+                raise ValueError("it holds one array without a name")
+            wanted = ["X", "y", *([group_column] if group_column else [])]
+            for name in wanted:
+                if name not in arrays:
+                    raise RequestError(
+                        f"{file} has no array {name!r}; it has: {', '.join(arrays)}; save it under {name}"
+                    )
+            found = [np.asarray(arrays[name]) for name in wanted]
+    except ElfnetError:
+        raise
+    except (OSError, ValueError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        # RuntimeError: encrypted, or packed in a way that is not read (NotImplementedError).
+        raise WorkError(f"cannot read {file}: {error}; it must be an .npz file of plain arrays") from error
+    features, labels = found[0], found[1]
+    if features.ndim != 2 or features.dtype.kind not in "fiub" or not features.shape[1]:
+        raise WorkError(
+            f"X in {file} is {features.dtype} of shape {features.shape}; it must be numbers of shape (N, F)"
+        )
+    if labels.ndim != 1 or labels.dtype.kind not in "iuUS":
+        raise WorkError(
+            f"y in {file} is {labels.dtype} of shape {labels.shape}; it must be whole numbers or text, (N,)"
+        )
+    text = labels.astype(str).tolist()
+    return features.astype(np.float32), text, found[2].astype(str).tolist() if group_column else None
+
+
+def _from_parquet(
+    file: Path, label_column: str, group_column: str
+) -> tuple[NDArray[np.float32], list[Any], list[Any] | None]:
+    there = column_names(file)
+    named = {"data.label_column": label_column, "data.group_column": group_column}
+    for setting, column in named.items():
+        if column and column not in there:
+            raise missing_column(file, column, setting, there)
+    features = [column for column in there if column not in named.values()]
+    if not features:
+        raise WorkError(f"{file} has no column besides label and group; features are the other columns")
+    columns = read_columns(file, dict.fromkeys([*features, *filter(None, named.values())], "the file"))
+    try:
+        rows = np.array(columns[: len(features)], dtype=np.float32).T
+    except (TypeError, ValueError) as error:
+        raise WorkError(f"{file} has a feature column that is not numbers ({error}); leave it out") from error
+    rest = columns[len(features) :]
+    return np.ascontiguousarray(rows), rest[0], rest[1] if group_column else None
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureRows(Examples):
+    """Rows in memory. A network sees each as an image of one pixel with F channels, so that all that works on images
+    works on them (with the backbone `mlp`)."""
+
+    features_NF: NDArray[np.float32]
+    labels_N: Ints
+    groups_N: Ints | None = None
+
+    @property
+    def example_shape(self) -> tuple[int, int, int]:
+        return 1, 1, self.features_NF.shape[1]
+
+    def take(self, indices: Ints) -> "FeatureRows":
+        groups_N = None if self.groups_N is None else self.groups_N[indices]
+        return FeatureRows(self.features_NF[indices], self.labels_N[indices], groups_N)
+
+    def update_fingerprint(self, digest: Digest) -> None:
+        digest.update(f"features {self.features_NF.shape}".encode())
+        digest.update(np.ascontiguousarray(self.labels_N, dtype="<i8").data)
+        digest.update(np.ascontiguousarray(self.features_NF).data)
+
+
+@SOURCES.register("features")
+def features(request: SourceRequest) -> Source[FeatureRows]:
+    """Feature arrays in memory: .npz with arrays X and y, or .parquet with a label column (data.train, data.test)."""
+    if request.train is None:
+        raise RequestError("source=features needs data.train: an .npz file with arrays X and y, or a .parquet file")
+    files = {"train": request.train, "calibration": request.calibration, "test": request.test}
+    read = {
+        split: read_features(file, label_column=request.label_column, group_column=request.group_column)
+        for split, file in files.items()
+        if file is not None
+    }
+    train = read["train"]
+    if not len(train.labels):
+        raise WorkError(f"{train.origin} has no row; check it, or name another")
+    names = in_order(set(train.labels))
+    refuse_one_class(names, train.origin)
+    groups = number_groups({split: arrays.groups for split, arrays in read.items()})
+    parts = {split: _rows(arrays, train, names, groups[split]) for split, arrays in read.items()}
+    return Source(
+        name=Path(train.origin).stem,
+        class_names=tuple(names),
+        train=parts["train"],
+        test=parts.get("test"),
+        horizontal_flip=False,
+        calibration=parts.get("calibration"),
+    )
+
+
+def _rows(arrays: FeatureArrays, train: FeatureArrays, names: list[str], groups_N: Ints | None) -> FeatureRows:
+    width, expected = arrays.features_NF.shape[1], train.features_NF.shape[1]
+    if width != expected:
+        raise WorkError(f"{arrays.origin} has {width} features, {train.origin} has {expected}; make them the same")
+    number = {name: label for label, name in enumerate(names)}
+    for row, label in enumerate(arrays.labels):
+        if label not in number:
+            raise WorkError(
+                f"row {row} of {arrays.origin} has class {label!r}, which {train.origin} does not have; "
+                "remove it, or add training rows of it"
+            )
+    labels_N = np.array([number[label] for label in arrays.labels], dtype=np.int64)
+    return FeatureRows(arrays.features_NF, labels_N, groups_N)

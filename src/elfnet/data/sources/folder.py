@@ -1,0 +1,120 @@
+"""A folder of class folders, with or without train, val and test folders above them."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from elfnet.data.images.files import ImageFiles, PathTable
+from elfnet.data.sources.listing import Listing, images_of_listings
+from elfnet.data.types import SOURCES, Source, SourceRequest
+from elfnet.errors import RequestError, WorkError
+
+ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+Identity = tuple[int, int]
+TRAIN, CALIBRATION, TEST = ("train",), ("calibration", "val", "valid", "validation"), ("test",)
+
+
+@SOURCES.register("folder")
+def folder(request: SourceRequest) -> Source[ImageFiles]:
+    """Images of your own: a folder of class folders, with or without train, val and test above them (data.root)."""
+    if request.root is None:
+        raise RequestError("source=folder needs data.root: the folder that holds the class folders")
+    request.refuse_group_column(str(request.root))
+    places = split_folders(request.root)
+    train, test = request.train or places["train"], request.test or places["test"]
+    calibration = request.calibration or places["calibration"]
+    assert train is not None
+    # Who names the validation folder as the test data means that; calibration is then cut from the training data.
+    if request.calibration is None and calibration is not None and test is not None and _same(calibration, test):
+        calibration = None
+    return images_of_listings(
+        request,
+        name="folder",
+        train=list_folder(train),
+        calibration=None if calibration is None else list_folder(calibration),
+        test=None if test is None else list_folder(test),
+    )
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.resolve() == other.resolve()
+
+
+def split_folders(root: Path) -> dict[str, Path | None]:
+    """The folder of each split: below the root if it has a folder `train`, else the root itself for train only.
+
+    A root counts as divided only if all its folders are called like splits: `train` may also be a class.
+    """
+    inner = _folders(root)
+    known = {*TRAIN, *CALIBRATION, *TEST}
+    if "train" not in inner or not set(inner) <= known:
+        return {"train": root, "calibration": None, "test": None}
+    found = [name for name in CALIBRATION if name in inner]
+    if len(found) > 1:
+        raise WorkError(f"{root} has both {found[0]} and {found[1]}; keep one, or name it with data.calibration")
+    return {
+        "train": root / "train",
+        "calibration": root / found[0] if found else None,
+        "test": root / "test" if "test" in inner else None,
+    }
+
+
+def list_folder(root: Path) -> Listing:
+    """Every image below each class folder; classes and files in order of their names, hidden ones left out."""
+    classes = _folders(root)
+    if not classes:
+        raise WorkError(f"{root} has no class folder; put the images of each class into a folder of its own")
+    paths: list[str] = []
+    counts = []
+    real = root.resolve()
+    above = frozenset(_identity(place) for place in (real, *real.parents))
+    for name in classes:
+        before = len(paths)
+        paths += _images_below(os.fspath(root), name, above)
+        counts.append(len(paths) - before)
+        if counts[-1] == 0:
+            raise WorkError(
+                f"class folder {root / name} has no image ({', '.join(ENDINGS)}); remove it, or put images into it"
+            )
+    return Listing(
+        origin=str(root),
+        root=root,
+        paths=PathTable.of(paths),
+        labels_N=np.repeat(np.arange(len(classes), dtype=np.int64), counts),
+        label_names=tuple(classes),
+    )
+
+
+def _folders(root: Path) -> list[str]:
+    try:
+        with os.scandir(root) as entries:
+            return sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())
+    except OSError as error:
+        raise WorkError(f"cannot list {error.filename}: {error.strerror}; check data.root") from error
+
+
+def _images_below(root: str, inner: str, above: frozenset[Identity]) -> Iterator[str]:
+    """Paths relative to the root, folder by folder. A link to one of the folders `above` would never end."""
+    folder = f"{root}/{inner}"
+    try:
+        here = _identity(folder)
+        with os.scandir(folder) as found:
+            entries = sorted((entry.name, entry.is_dir()) for entry in found if not entry.name.startswith("."))
+    except OSError as error:
+        raise WorkError(f"cannot list {error.filename}: {error.strerror}; make it readable, or remove it") from error
+    if here in above:
+        raise WorkError(f"{folder} is a link to a folder above it; remove it")
+    for name, is_folder in entries:
+        path = f"{inner}/{name}"
+        if is_folder:
+            yield from _images_below(root, path, above | {here})
+        elif name.lower().endswith(ENDINGS):
+            yield path
+
+
+def _identity(folder: str | Path) -> Identity:
+    """The same for a folder and every link to it."""
+    found = os.stat(folder)  # noqa: PTH116 - a text where there are many
+    return found.st_dev, found.st_ino

@@ -1,0 +1,138 @@
+"""A data set of the hub by name, where the package `datasets` is installed. Images stay encoded and are read by row."""
+
+# Shapes: N examples
+
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elfnet.data.images.decode import UnreadableImageError
+from elfnet.data.images.files import EncodedImages
+from elfnet.data.sources.listing import number_groups
+from elfnet.data.sources.tables import missing_column
+from elfnet.data.types import SOURCES, Digest, Ints, Source, SourceRequest
+from elfnet.errors import RequestError, WorkError
+
+SPLIT_NAMES = {"train": ("train",), "calibration": ("validation", "val"), "test": ("test",)}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HubImages(EncodedImages):
+    """Rows of a hub data set whose image column is not decoded."""
+
+    rows: Any
+    row_N: Ints
+    labels_N: Ints
+    image_size: int
+    image_column: str
+    origin: str
+    groups_N: Ints | None = None
+
+    def take(self, indices: Ints) -> "HubImages":
+        return HubImages(
+            rows=self.rows,
+            row_N=self.row_N[indices],
+            labels_N=self.labels_N[indices],
+            image_size=self.image_size,
+            image_column=self.image_column,
+            origin=self.origin,
+            groups_N=None if self.groups_N is None else self.groups_N[indices],
+        )
+
+    def name(self, index: int) -> str:
+        return f"{self.origin}, row {self.row_N[index]}"
+
+    def encoded(self, index: int, *, max_bytes: int) -> bytes:
+        found = self.rows[int(self.row_N[index])][self.image_column]
+        content: bytes | None = found.get("bytes")
+        if content is None:
+            raise UnreadableImageError(f"image {self.name(index)} has no bytes")
+        if len(content) > max_bytes:
+            raise UnreadableImageError(
+                f"image {self.name(index)} has more than {max_bytes / 1e6:g} MB; raise data.max_megabytes if it is "
+                "no mistake"
+            )
+        return content
+
+    def stamps(self) -> NDArray[np.int64]:
+        """The rows: the library's own fingerprint tells contents apart."""
+        return np.stack([self.row_N, np.zeros_like(self.row_N)], axis=1)
+
+    def update_fingerprint(self, digest: Digest) -> None:
+        digest.update(f"hub {self.origin} {getattr(self.rows, '_fingerprint', '')} {self.image_size}".encode())
+        for array in (self.row_N, self.labels_N):
+            digest.update(np.ascontiguousarray(array, dtype="<i8").data)
+
+
+@SOURCES.register("hub")
+def hub(request: SourceRequest) -> Source[HubImages]:
+    """A data set of the hub by name (data.hub), where the package datasets is installed."""
+    if not request.hub:
+        raise RequestError("source=hub needs data.hub: the name of a data set")
+    try:
+        datasets = import_module("datasets")
+    except ImportError:
+        raise RequestError(f"data.hub={request.hub} needs the package datasets: pip install datasets") from None
+    try:
+        found = datasets.load_dataset(request.hub)
+    except Exception as error:  # the library raises whatever its readers and the network raise
+        what = str(error).strip().splitlines() or [type(error).__name__]
+        raise WorkError(
+            f"cannot load {request.hub!r} from the hub ({what[0]}); check the name and the network"
+        ) from error
+    parts: dict[str, HubImages] = {}
+    class_names: tuple[str, ...] = ()
+    for split, choices in SPLIT_NAMES.items():
+        name = next((one for one in choices if one in found), None)
+        if name is not None:
+            parts[split], names = _split(datasets, found[name], f"{request.hub} {name}", request)
+            class_names = class_names or names
+    if "train" not in parts:
+        raise WorkError(f"{request.hub!r} has no split train; it has: {', '.join(found)}")
+    if request.group_column:
+        groups = number_groups({split: _groups(part, request.group_column) for split, part in parts.items()})
+        parts = {split: replace(part, groups_N=groups[split]) for split, part in parts.items()}
+    return Source(
+        name=request.hub,
+        class_names=class_names,
+        train=parts["train"],
+        test=parts.get("test"),
+        horizontal_flip=True,
+        calibration=parts.get("calibration"),
+    )
+
+
+def _groups(part: HubImages, column: str) -> list[str]:
+    if column not in part.rows.features:
+        raise missing_column(part.origin, column, "data.group_column", list(part.rows.features))
+    names = list(part.rows[column])
+    if None in names:
+        raise WorkError(f"row {names.index(None)} of {part.origin} has no {column}; leave data.group_column out")
+    return list(map(str, names))
+
+
+def _split(datasets: Any, rows: Any, origin: str, request: SourceRequest) -> tuple[HubImages, tuple[str, ...]]:
+    """A split's images and class names; the columns are found by their types, the label's by its name."""
+    image_column = next((name for name, kind in rows.features.items() if isinstance(kind, datasets.Image)), None)
+    if image_column is None:
+        raise WorkError(f"{origin} has no column of images; it has: {', '.join(rows.features)}")
+    label = rows.features.get(request.label_column)
+    if not isinstance(label, datasets.ClassLabel):
+        classes = [name for name, kind in rows.features.items() if isinstance(kind, datasets.ClassLabel)]
+        raise WorkError(
+            f"{origin} has no column of classes called {request.label_column!r}; name one with data.label_column: "
+            f"{', '.join(classes) or 'it has none'}"
+        )
+    labels_N = np.asarray(rows[request.label_column], dtype=np.int64)
+    images = HubImages(
+        rows=rows.cast_column(image_column, datasets.Image(decode=False)),
+        row_N=np.arange(len(labels_N), dtype=np.int64),
+        labels_N=labels_N,
+        image_size=request.image_size,
+        image_column=image_column,
+        origin=origin,
+    )
+    return images, tuple(label.names)

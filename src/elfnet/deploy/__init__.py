@@ -1,1 +1,0 @@
-"""Running a trained network so that examples really leave."""

@@ -1,0 +1,236 @@
+"""From a calibrated run to a bundle, checked against torch before it is written."""
+
+# Shapes: N images, K channels, H height, W width
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+import torch
+from numpy.typing import NDArray
+
+from elfnet.data.build import load_splits
+from elfnet.data.loading.build import evaluation_batches
+from elfnet.data.loading.normalise import Normalisation
+from elfnet.data.splits import Splits
+from elfnet.errors import WorkError
+from elfnet.evaluate.run import evaluate_run, table_of
+from elfnet.export.from_run import RunParts, open_parts
+from elfnet.export.onnx import export_stages
+from elfnet.export.parity import compare, engine_points, join_answers, logits_of_backend, require_parity
+from elfnet.export.variants import MadeVariant, make_variant
+from elfnet.inference.backends.onnxruntime import OnnxBackend
+from elfnet.inference.bundle.archive import require_place, write_bundle
+from elfnet.inference.bundle.manifest import (
+    WEIGHTS,
+    File,
+    Manifest,
+    Measured,
+    MultiplyAdds,
+    PeakMemory,
+    Preprocessing,
+    Provenance,
+    Variant,
+    graph_name,
+)
+from elfnet.inference.bundle.manifest_file import MANIFEST, manifest_text
+from elfnet.inference.bundle.memory import measure_peak_memory
+from elfnet.inference.engine import Answers, Engine
+from elfnet.models.flops import count_cost
+from elfnet.models.staged import StagedNetwork
+from elfnet.recipe.schema import DataRecipe, Recipe
+from elfnet.run.directory import RunDirectory
+from elfnet.version import __version__
+
+CHECKED_IMAGES, CHECKED_BATCH = 512, 64
+PLACES = {"data": ("directory", "root", "train", "calibration", "test", "cache"), "model": ("weights",)}
+"""Settings that name a place on the machine that trained: of these only the last part goes into a bundle."""
+PACKAGES = ("torch", "onnx", "onnxruntime", "numpy")
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A bundle that was written.
+
+    Attributes:
+        bytes_on_disk: of the zip, or of all files of the directory.
+    """
+
+    path: Path
+    manifest: Manifest
+    bytes_on_disk: int
+
+
+def export_run(
+    run: RunDirectory,
+    out: Path | None = None,
+    *,
+    as_directory: bool = False,
+    overwrite: bool = False,
+    precisions: Sequence[str] = (),
+    measure_memory: Callable[[Path], PeakMemory] | None = measure_peak_memory,
+    network: StagedNetwork | None = None,
+) -> Exported:
+    """Write the bundle of a run's last checkpoint; refused if the graphs do not answer as torch does.
+
+    Args:
+        out: `NAME.elfnet` in the run directory by default, NAME being the run's.
+        as_directory: a directory with the files instead of one zip.
+        precisions: variants beside float32: `int8`, `bfloat16`; see `make_variant`.
+        measure_memory: called with the finished bundle; None leaves the peak memory out.
+        network: of a run that trained one that was handed in; see `evaluate_run`.
+    """
+    path = run.root / f"{run.root.resolve().name}.elfnet" if out is None else out
+    require_place(path, as_directory=as_directory, overwrite=overwrite)
+    with run.lock():
+        return _export_locked(run, path, as_directory, precisions, measure_memory, network)
+
+
+def _export_locked(
+    run: RunDirectory,
+    path: Path,
+    as_directory: bool,
+    precisions: Sequence[str],
+    measure_memory: Callable[[Path], PeakMemory] | None,
+    network: StagedNetwork | None,
+) -> Exported:
+    parts = open_parts(run, network=network)
+    splits = load_splits(run.recipe().data)
+    if splits.fingerprint != run.info()["data"]["fingerprint"]:
+        raise WorkError(f"the data is not what the run in {run.root} was trained on; restore it, or train again")
+    height, width, channels = parts.preprocess.shape
+    graphs = export_stages(parts.network, (channels, height, width))
+    measured = _check(parts, run.recipe().data, splits, graphs)
+    files = {
+        WEIGHTS: _weights(parts),
+        **{graph_name("float32", k + 1): graph for k, graph in enumerate(graphs)},
+    }
+    normalisation = Normalisation(parts.preprocess.mean, parts.preprocess.std)
+    if precisions:
+        # Their operating points are fitted on this table; if it is gone, only here is a network to compute it with.
+        evaluate_run(run, "calibration", network=network)
+    others = [make_variant(run, precision, graphs, splits, normalisation) for precision in precisions]
+    for made in others:
+        files |= {graph_name(made.precision, k + 1): graph for k, graph in enumerate(made.graphs or ())}
+    manifest = _manifest(run, parts, files, measured, others)
+    if measure_memory is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".elfnet-", dir=path.parent) as staging:
+            finished = Path(staging) / "bundle"
+            try:
+                write_bundle(finished, {**files, MANIFEST: manifest_text(manifest)}, as_directory=True)
+            except WorkError as error:
+                # Its own line names a hidden folder that is gone by now.
+                why = getattr(error.__cause__, "strerror", None) or error
+                raise WorkError(f"cannot write {path}: {why}; what was there is intact") from error
+            measured = measured.model_copy(update={"peak_memory": measure_memory(finished)})
+        manifest = _manifest(run, parts, files, measured, others)
+    files[MANIFEST] = manifest_text(manifest)
+    write_bundle(path, files, as_directory=as_directory)
+    on_disk = sum(map(len, files.values())) if as_directory else path.stat().st_size
+    return Exported(path, manifest, on_disk)
+
+
+def _check(parts: RunParts, data: DataRecipe, splits: Splits, graphs: list[bytes]) -> Measured:
+    """Compare with torch on images spread over the calibration split, all classes among them."""
+    size = len(splits.calibration)
+    chosen = np.unique(np.linspace(0, size - 1, num=min(size, CHECKED_IMAGES)).round().astype(np.int64))
+    checked = replace(splits, calibration=splits.calibration.take(chosen))
+    normalisation = Normalisation(parts.preprocess.mean, parts.preprocess.std)
+    table = table_of(
+        parts.network,
+        checked,
+        "calibration",
+        data=data,
+        normalisation=normalisation,
+        checkpoint_sha256=parts.checkpoint.sha256,
+    )
+    # One thread: sums in the same order every time.
+    backend = OnnxBackend(graphs, threads=1)
+    engine = Engine(backend, parts.family)
+    logits: list[NDArray[np.float32]] = []
+    answers: dict[str, list[Answers]] = {name: [] for name in engine_points(parts.family)}
+    cpu = torch.device("cpu")
+    for batch in evaluation_batches(data, checked.calibration, normalisation, batch_size=CHECKED_BATCH, device=cpu):
+        images_NKHW = np.ascontiguousarray(batch.numpy())
+        logits.append(logits_of_backend(backend, images_NKHW))
+        for name, parts_of_point in answers.items():
+            parts_of_point.append(engine(images_NKHW, operating_point=name))
+    joined = {name: join_answers(found) for name, found in answers.items()}
+    parity = compare(table, parts.family, np.concatenate(logits), joined)
+    require_parity(parity)
+    accuracy = {name: float((found.prediction_N == table.labels_N).mean()) for name, found in joined.items()}
+    return Measured(accuracy=accuracy, parity=parity, versions=_versions())
+
+
+def _recipe_without_places(recipe: Recipe) -> dict[str, Any]:
+    settings = recipe.model_dump(mode="json")
+    for section, names in PLACES.items():
+        for name in names:
+            if settings[section].get(name):
+                settings[section][name] = Path(settings[section][name]).name
+    return settings
+
+
+def _weights(parts: RunParts) -> bytes:
+    # Not ascontiguousarray, which would turn a single number into a list of one.
+    tensors = {name: tensor.contiguous().numpy() for name, tensor in parts.checkpoint.weights.items()}
+    return safetensors.numpy.save(tensors)
+
+
+def _variant(made: MadeVariant, exits: int) -> Variant:
+    own = made.precision if made.graphs else "float32"
+    full = {"full": made.against_float32.accuracy}
+    return Variant(
+        precision=made.precision,  # type: ignore[arg-type]  # checked by the schema
+        graphs=tuple(graph_name(own, k + 1) for k in range(exits)),
+        family=made.family.to_dict(),
+        measured=Measured(accuracy=full, against_float32=made.against_float32, versions=_versions()),
+    )
+
+
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in PACKAGES}
+
+
+def _manifest(
+    run: RunDirectory,
+    parts: RunParts,
+    files: dict[str, bytes],
+    measured: Measured,
+    others: Sequence[MadeVariant],
+) -> Manifest:
+    height, width, channels = parts.preprocess.shape
+    cost = count_cost(parts.network, (channels, height, width))
+    graphs = tuple(graph_name("float32", k + 1) for k in range(len(cost.stages)))
+    return Manifest(
+        elfnet_version=__version__,
+        class_names=parts.class_names,
+        preprocessing=Preprocessing(
+            mode=parts.preprocess.mode,  # type: ignore[arg-type]  # checked by the schema
+            height=height,
+            width=width,
+            mean=parts.preprocess.mean,
+            std=parts.preprocess.std,
+            crop_share=parts.preprocess.crop_share,
+        ),
+        multiply_adds=MultiplyAdds(stages=cost.stages, heads=cost.heads, plain=cost.plain),
+        variants={
+            "float32": Variant(graphs=graphs, family=parts.family.to_dict(), measured=measured),
+            **{made.precision: _variant(made, len(graphs)) for made in others},
+        },
+        files={name: File(sha256=sha256(content).hexdigest(), bytes=len(content)) for name, content in files.items()},
+        size_bytes=sum(map(len, files.values())),
+        provenance=Provenance(
+            recipe=_recipe_without_places(run.recipe()),
+            network=parts.signature,
+            data_fingerprint=run.info()["data"]["fingerprint"],
+            checkpoint_sha256=parts.checkpoint.sha256,
+        ),
+    )

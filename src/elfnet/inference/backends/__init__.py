@@ -1,0 +1,1 @@
+"""What runs the stages of a model: ONNX Runtime, OpenVINO, or torch."""

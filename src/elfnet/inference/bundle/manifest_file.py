@@ -1,0 +1,67 @@
+"""manifest.json: the manifest with two hashes, written and read.
+
+`sha256` covers everything in it: an altered threshold is as bad as an altered weight. `identity` leaves out what was
+measured, so that two exports of one run have the same.
+"""
+
+import hashlib
+import json
+from typing import Any, NoReturn
+
+from pydantic import ValidationError
+
+from elfnet.errors import WorkError
+from elfnet.inference.bundle.manifest import FORMAT, FORMAT_VERSION, Manifest
+
+MANIFEST = "manifest.json"
+MAX_MANIFEST_BYTES = 64 * 2**20
+
+
+def identity_of(manifest: Manifest) -> str:
+    """A hash of all that follows from the run."""
+    content = manifest.model_dump(mode="json")
+    for variant in content["variants"].values():
+        del variant["measured"]
+    return _sha256(content)
+
+
+def manifest_text(manifest: Manifest) -> bytes:
+    content = {**manifest.model_dump(mode="json"), "identity": identity_of(manifest)}
+    return (json.dumps({**content, "sha256": _sha256(content)}, indent=2, allow_nan=False) + "\n").encode()
+
+
+def read_manifest(text: bytes, *, where: str) -> Manifest:
+    """Check what `manifest_text` wrote, the hash first; `where` names the bundle in messages."""
+    try:
+        content = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise WorkError(f"{where}: {MANIFEST} is damaged ({error}); export the run again") from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise WorkError(f"{where} is not a bundle of elfnet; make one with 'elfnet export RUN'")
+    version = content.get("format_version")
+    if version != FORMAT_VERSION:
+        newer = isinstance(version, int) and version > FORMAT_VERSION
+        way_out = "update elfnet" if newer else "export the run again"
+        raise WorkError(f"{where} has bundle format version {version!r}, this elfnet reads {FORMAT_VERSION}; {way_out}")
+    claimed, identity = content.pop("sha256", None), content.get("identity")
+    if claimed != _sha256(content):
+        raise WorkError(f"{where}: {MANIFEST} was altered (its hash does not match); export the run again")
+    content.pop("identity", None)
+    try:
+        manifest = Manifest.model_validate_json(json.dumps(content))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or MANIFEST
+        reason = first["msg"].removeprefix("Value error, ")
+        raise WorkError(f"{where}: {MANIFEST} is not valid ({place}: {reason}); export the run again") from error
+    if identity != identity_of(manifest):
+        raise WorkError(f"{where}: {MANIFEST} was altered (its identity does not match); export the run again")
+    return manifest
+
+
+def _refuse(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not a number")
+
+
+def _sha256(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()

@@ -1,0 +1,29 @@
+"""Controllers that hold a cost, a latency or a battery by choosing operating points."""
+
+from typing import TYPE_CHECKING
+
+from elfnet.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from elfnet.inference.controller.controllers import BatteryController, CostController, LatencyController
+    from elfnet.inference.controller.engine import ControlledEngine
+
+_MODULES = {
+    "BatteryController": "elfnet.inference.controller.controllers",
+    "ControlledEngine": "elfnet.inference.controller.engine",
+    "CostController": "elfnet.inference.controller.controllers",
+    "LatencyController": "elfnet.inference.controller.controllers",
+}
+
+__all__ = [
+    "BatteryController",
+    "ControlledEngine",
+    "CostController",
+    "LatencyController",
+]
+
+__getattr__ = lazy_names(__name__, _MODULES)
+
+
+def __dir__() -> list[str]:
+    return __all__

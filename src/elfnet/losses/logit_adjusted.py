@@ -1,0 +1,58 @@
+"""The logit-adjusted loss (Menon et al. 2021): cross-entropy of logits raised by tau log prior."""
+
+# Shapes: ... any leading dimensions, C classes
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from elfnet.errors import RequestError
+from elfnet.losses.base import LOSSES, BaseLoss
+from elfnet.losses.cross_entropy import log_probability_of
+
+
+def log_prior(class_counts: Sequence[int]) -> Tensor:
+    """Log of each class's share of the training examples; float64, shape (C,).
+
+    Example:
+        >>> log_prior([3, 1]).exp().tolist()
+        [0.75, 0.25]
+    """
+    if min(class_counts) <= 0:
+        empty = next(c for c, n in enumerate(class_counts) if n <= 0)
+        raise RequestError(f"class {empty} has no training example, so it has no prior; drop it or add examples")
+    counts_C = torch.as_tensor(class_counts, dtype=torch.float64)
+    return (counts_C / counts_C.sum()).log()
+
+
+class LogitAdjusted(BaseLoss):
+    """Cross-entropy of (scale * logits + tau log prior).
+
+    Frequent classes have a head start in training, so that the logits themselves, which decide and answer, have none.
+    """
+
+    shift_C: Tensor
+
+    def __init__(self, log_prior_C: Tensor, *, tau: float, scale: float = 1.0) -> None:
+        super().__init__(scale=scale)
+        if tau < 0:
+            raise RequestError(f"criterion.adjust_tau={tau} must not be negative; 0 is cross-entropy")
+        self.register_buffer("shift_C", (tau * log_prior_C).float(), persistent=False)
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        return -log_probability_of(self.scaled(logits) + self.shift_C, target)
+
+
+@LOSSES.register("logit-adjusted")
+def build_logit_adjusted(
+    class_counts: Sequence[int], *, adjust_tau: float = 1.0, scale: float = 1.0, **_: Any
+) -> BaseLoss:
+    return LogitAdjusted(log_prior(class_counts), tau=adjust_tau, scale=scale)
+
+
+@LOSSES.register("balanced-softmax")
+def build_balanced_softmax(class_counts: Sequence[int], *, scale: float = 1.0, **_: Any) -> BaseLoss:
+    """-log(n[y] exp z[y] / sum_c n[c] exp z[c]), which is the logit-adjusted loss at tau = 1."""
+    return LogitAdjusted(log_prior(class_counts), tau=1.0, scale=scale)

@@ -1,1 +1,0 @@
-"""Features of the training split made less unequal in number by class, one way a file, through imbalanced-learn."""

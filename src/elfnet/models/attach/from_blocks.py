@@ -1,0 +1,93 @@
+"""For models that cannot be taken apart: the user says what the stages are."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from elfnet.errors import RequestError
+from elfnet.models.attach.attach_exits import DEFAULT_EXITS, prove_equal
+from elfnet.models.attach.cuts import Cut, even_cuts
+from elfnet.models.attach.heads import ChannelPlace, HeadBuilder, OriginalHead, early_heads, refuse_mixed_classifiers
+from elfnet.models.attach.recorder import undisturbed
+from elfnet.models.flops import counting
+from elfnet.models.staged import StagedNetwork
+
+
+def from_blocks(
+    stem: nn.Module,
+    blocks: Sequence[nn.Module],
+    head: nn.Module,
+    at: Sequence[int] | Literal["auto"] = "auto",
+    *,
+    example: Tensor,
+    exits: int | None = None,
+    exit_head: str | HeadBuilder = "auto",
+    classifier: str = "linear",
+    channels: ChannelPlace = "auto",
+    same_as: nn.Module | None = None,
+) -> StagedNetwork:
+    """A staged network from modules that follow each other: each maps one tensor to one tensor.
+
+    Args:
+        stem: from images to the first features.
+        head: from the last features to logits (B, C); the last exit.
+        at: how many blocks have run before each exit; 0 is behind the stem. `auto`: even shares of the cost.
+        exits: for `auto`, how many exits in all, the last included (3).
+        exit_head: as `head` of `attach_exits`, and so are `classifier` and `channels`.
+        same_as: a model that must give the same logits; refused otherwise.
+
+    Example:
+        >>> blocks = [nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(4)]
+        >>> network = from_blocks(nn.Linear(5, 8), blocks, nn.Linear(8, 3), [0, 2], example=torch.zeros(2, 5))
+        >>> network.exits
+        3
+    """
+    shares, classes = _dry_run([stem, *blocks], head, example)
+    if at == "auto":
+        places = [
+            Cut(str(done), (str(done),), (), share, done, done)
+            for done, share in enumerate(shares)
+            if share > 0 and done < len(blocks)
+        ]
+        at = [cut.position for cut in even_cuts(places, DEFAULT_EXITS if exits is None else exits)]
+    elif exits not in (None, len(at) + 1):
+        raise RequestError(f"exits={exits} and {len(at)} numbers in at contradict; exits belongs to at='auto'")
+    wrong = [done for done in at if not 0 <= done < len(blocks)]
+    if wrong or not at or sorted(set(at)) != list(at):
+        raise RequestError(f"at={list(at)} must be rising numbers of blocks in 0..{len(blocks) - 1}, one for each exit")
+    modules = [stem, *blocks]
+    edges = [0, *(done + 1 for done in at), len(modules)]
+    stages: list[nn.Module] = [nn.Sequential(*modules[first:last]) for first, last in pairwise(edges)]
+    heads = early_heads(stages[:-1], example, classes, head=exit_head, classifier=classifier, channels=channels)
+    last_head = OriginalHead(head)
+    if classifier == "cosine":
+        refuse_mixed_classifiers(stages, last_head, example)
+    network = StagedNetwork(stages, [*heads, last_head], classes=classes)
+    if same_as is not None:
+        prove_equal(network, same_as, example)
+    return network
+
+
+@torch.no_grad()
+def _dry_run(modules: Sequence[nn.Module], head: nn.Module, example: Tensor) -> tuple[list[float], int]:
+    """The share of the cost up to and including each module, and the number of classes."""
+    costs = []
+    features = example
+    for number, module in enumerate([*modules, head]):
+        with undisturbed(module), counting() as counter:
+            features = module.eval()(features)
+        costs.append(counter.get_total_flops())
+        name = "head" if module is head else "stem" if number == 0 else f"blocks[{number - 1}]"
+        if not isinstance(features, Tensor):
+            raise RequestError(
+                f"{name} returns a {type(features).__name__}; wrap it in a module that returns one tensor"
+            )
+        if features.dim() < 2 or len(features) != len(example):
+            raise RequestError(f"{name} returns shape {tuple(features.shape)}; the batch must come first and be kept")
+    if features.dim() != 2:
+        raise RequestError(f"head returns shape {tuple(features.shape)}; it must return logits (B, classes)")
+    total = max(sum(costs), 1)
+    return [sum(costs[: done + 1]) / total for done in range(len(modules))], features.shape[1]

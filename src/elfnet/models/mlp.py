@@ -1,0 +1,58 @@
+"""A staged perceptron for feature rows: four layers, an exit before each but the first, and one at the end.
+
+Features come as images of one pixel, (B, F, 1, 1), so heads, costs, training and export are those of every network.
+"""
+
+# Shapes: B batch, F features in, D width
+
+from collections import OrderedDict
+
+import torch
+from torch import Tensor, nn
+
+from elfnet.models.staged import Backbone
+
+WIDTH = 256
+LAYERS = 4
+
+
+class Dense(nn.Module):
+    """Linear layer, layer norm, ReLU, on (B, F, 1, 1); larger maps are averaged first.
+
+    Layer norm, not batch norm: rows of codes are too sparse for the statistics of a batch.
+    """
+
+    def __init__(self, features_in: int, features_out: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(features_in, features_out)
+        self.norm = nn.LayerNorm(features_out)
+
+    def forward(self, features: Tensor) -> Tensor:
+        flat: Tensor = torch.relu(self.norm(self.linear(features.mean(dim=(2, 3)))))
+        return flat[:, :, None, None]
+
+
+class ResidualDense(Dense):
+    """The same with a shortcut around it."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width, width)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return features + super().forward(features)
+
+
+def staged_mlp(features_in: int, *, width: int = WIDTH, layers: int = LAYERS) -> Backbone:
+    """A first layer to `width`, then residual layers of that width."""
+    parts: list[nn.Module] = [Dense(features_in, width), *(ResidualDense(width) for _ in range(layers - 1))]
+    # Named, so that the weights of each layer have a name of their own outside the stages, too.
+    stages: list[nn.Module] = [nn.Sequential(OrderedDict([(f"layer{k}", part)])) for k, part in enumerate(parts, 1)]
+    return Backbone(stages, [width] * layers)
+
+
+def initialise_dense(stages: nn.Module) -> None:
+    """He initialisation of every linear layer; biases start at 0."""
+    for module in stages.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.kaiming_normal_(module.weight)
+            nn.init.zeros_(module.bias)

@@ -1,0 +1,165 @@
+"""A checkpoint is one safetensors file: weights, optimiser state, and a JSON header.
+
+One file, because one file can be replaced atomically. The header carries a format version, the network it is for and
+a hash of all tensors, so that a file that was cut, altered, or meant for something else is refused. Nothing is ever
+unpickled.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from elfnet import atomic
+from elfnet.errors import WorkError
+from elfnet.models.run_network import signature_of_run
+from elfnet.recipe.schema import ModelRecipe, Recipe
+from elfnet.recipe.stages import stage_of_weights
+from elfnet.run.directory import RunDirectory
+
+FORMAT_VERSION = 1
+HEADER = "elfnet"
+HEADER_KEYS = {"format", "network", "epochs_done", "progress", "sha256"}
+
+
+def tensors_sha256(tensors: Mapping[str, Tensor]) -> str:
+    """A hash over names, types, shapes and bytes, in the order of names."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def header_sha256(header: Mapping[str, Any]) -> str:
+    """A hash over everything else in the header: an altered number of epochs is as bad as an altered weight."""
+    hashed = {key: value for key, value in header.items() if key != "header_sha256"}
+    return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The state of a run after `epochs_done` epochs.
+
+    Attributes:
+        network: what the weights are for, as text; compared on load.
+        weights: the network's state dict, as it is evaluated.
+        optimiser: tensors of the optimiser, by parameter name; empty where training is not to go on from here.
+        progress: plain data of the trainer (best score so far and the like).
+        exit_history: in how many epochs in a row each training example left at the first exit; only with pruning.
+        trained_weights: the state dict that training goes on from, where `weights` are an average of such; else empty.
+    """
+
+    network: str
+    epochs_done: int
+    weights: Mapping[str, Tensor]
+    optimiser: Mapping[str, Tensor] = field(default_factory=dict)
+    progress: Mapping[str, Any] = field(default_factory=dict)
+    trained_weights: Mapping[str, Tensor] = field(default_factory=dict)
+    exit_history: Tensor | None = None
+
+    @property
+    def sha256(self) -> str:
+        """Identity of the weights: exit tables and policies carry it."""
+        return tensors_sha256(self.weights)
+
+
+def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
+    """Write atomically: a full disk or a kill leaves the previous file as it was."""
+    tensors = {f"weights.{k}": v for k, v in checkpoint.weights.items()}
+    tensors |= {f"optimiser.{k}": v for k, v in checkpoint.optimiser.items()}
+    tensors |= {f"trained_weights.{k}": v for k, v in checkpoint.trained_weights.items()}
+    if checkpoint.exit_history is not None:
+        tensors["exit_history"] = checkpoint.exit_history
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    header = {
+        "format": FORMAT_VERSION,
+        "network": checkpoint.network,
+        "epochs_done": checkpoint.epochs_done,
+        "progress": dict(checkpoint.progress),
+        "sha256": tensors_sha256(tensors),
+    }
+    header["header_sha256"] = header_sha256(header)
+
+    def write(temporary: Path) -> None:
+        try:
+            save_file(tensors, temporary, metadata={HEADER: json.dumps(header)})
+        except SafetensorError as error:
+            # The library reports a full disk as its own error; name it like any other failed write.
+            raise OSError(None, str(error)) from error
+
+    atomic.write_with(path, write)
+
+
+def load_checkpoint(path: Path, *, network: str | None = None, device: str = "cpu") -> Checkpoint:
+    """Read and verify; `network` is what the weights must be for."""
+    if not path.is_file():
+        raise WorkError(f"no checkpoint at {path}; train first, or name another run")
+    way_out = "restore it from a copy, or train again with --overwrite"
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            header = json.loads((file.metadata() or {}).get(HEADER, "null"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise WorkError(f"checkpoint {path} is truncated or damaged ({error}); {way_out}") from error
+    if not isinstance(header, dict) or "format" not in header:
+        raise WorkError(f"{path} is not a checkpoint of elfnet; name a run directory that 'elfnet train' wrote")
+    if header["format"] != FORMAT_VERSION:
+        raise WorkError(
+            f"checkpoint {path} has format version {header['format']}, this elfnet reads {FORMAT_VERSION}; "
+            "use the version of elfnet that wrote it"
+        )
+    # Files of the first days have no hash of the header; they are still read.
+    if header.keys() - {"header_sha256"} != HEADER_KEYS:
+        raise WorkError(f"checkpoint {path} is damaged (its header is not as written); {way_out}")
+    expected = (tensors_sha256(tensors), header_sha256(header))
+    if (header["sha256"], header.get("header_sha256", expected[1])) != expected:
+        raise WorkError(f"checkpoint {path} was altered (its hash does not match); {way_out}")
+
+    def part(prefix: str) -> dict[str, Tensor]:
+        return {k.removeprefix(prefix): v.to(device) for k, v in tensors.items() if k.startswith(prefix)}
+
+    checkpoint = Checkpoint(
+        network=header["network"],
+        epochs_done=header["epochs_done"],
+        weights=part("weights."),
+        optimiser=part("optimiser."),
+        progress=header["progress"],
+        trained_weights=part("trained_weights."),
+        exit_history=tensors.get("exit_history"),
+    )
+    if network is not None:
+        require_network(checkpoint, network, path)
+    return checkpoint
+
+
+def require_network(checkpoint: Checkpoint, network: str, path: Path) -> None:
+    """Refuse weights that are for another network."""
+    if checkpoint.network != network:
+        raise WorkError(f"checkpoint {path} is for another network ({checkpoint.network}, not {network})")
+
+
+def load_run_checkpoint(
+    run: RunDirectory, which: str, recipe: Recipe, info: Mapping[str, Any]
+) -> tuple[Checkpoint, ModelRecipe]:
+    """A verified checkpoint of a run, and the model section of the network that its weights are for.
+
+    A second stage may have other heads than the training before it, so how far a run is tells which network it has.
+
+    Args:
+        which: `last` or `best`.
+        recipe, info: of the run, as its directory has them.
+    """
+    path = run.checkpoint(which)
+    checkpoint = load_checkpoint(path)
+    model = stage_of_weights(recipe, checkpoint.epochs_done).recipe.model
+    require_network(checkpoint, signature_of_run(model, info), path)
+    return checkpoint, model

@@ -1,0 +1,140 @@
+"""ASGI middleware around every request: security headers, metrics, internal errors, and the check of the host."""
+
+import logging
+import time
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from elfnet.serve.errors import MAX_NAME, ApiError, api_error_response, error_response
+from elfnet.serve.service import Service
+
+logger = logging.getLogger("elfnet.serve")
+
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+SECURITY_HEADERS = {
+    b"content-security-policy": CONTENT_SECURITY_POLICY.encode(),
+    b"x-content-type-options": b"nosniff",
+    b"referrer-policy": b"no-referrer",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"cross-origin-opener-policy": b"same-origin",
+    b"permissions-policy": b"camera=(), microphone=(), geolocation=()",
+}
+UNKNOWN_ROUTE = "other"
+
+
+class ResponseMiddleware:
+    """Adds the security headers to every response, counts it, and answers 500 if the application raises.
+
+    It must be the outermost middleware.
+    """
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app, self._service = app, service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        start, status = time.perf_counter(), 0
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                present = {name.lower() for name, _ in message["headers"]}
+                added = SECURITY_HEADERS
+                if b"cache-control" not in present:
+                    added = {**SECURITY_HEADERS, b"cache-control": b"no-store"}
+                message["headers"] = [*message["headers"], *added.items()]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_headers)
+        except Exception:
+            logger.exception("internal error in %s %r", scope["method"], scope["path"])
+            if status == 0:
+                response = error_response(500, "internal error; see the log of the service")
+                await response(scope, receive, send_with_headers)
+        finally:
+            self._service.metrics.on_request(_route_label(scope), status, time.perf_counter() - start)
+
+
+def _route_label(scope: Scope) -> str:
+    """Return the path pattern of the route: a path from a client must not become a label of a metric."""
+    route: Any = scope.get("route")
+    return str(getattr(route, "path", UNKNOWN_ROUTE))
+
+
+class HostMiddleware:
+    """Refuses requests whose `Host` header names another host, with status 421.
+
+    A web page of another site can make its own name resolve to the address of this service (DNS rebinding), and the
+    browser would let it read the responses. Its requests have the name of that site in `Host`.
+
+    Allowed are `localhost`, loopback addresses, the address that the client connected to, and the settings'
+    `allowed_hosts`; "*" there allows all.
+    """
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app = app
+        self._allowed = {"localhost"}
+        for host in service.settings.allowed_hosts:
+            self._allowed.add(str(_parse_address(host) or host.lower().removesuffix(".")))
+        # Clients send the same few values over and over, and parsing addresses takes a tenth of a small request.
+        self._is_allowed = lru_cache(maxsize=256)(self._is_allowed_uncached)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            try:
+                self._check(scope)
+            except ApiError as error:
+                await api_error_response(error)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _check(self, scope: Scope) -> None:
+        values = [value for name, value in scope["headers"] if name == b"host"]
+        if len(values) > 1:
+            raise ApiError(400, "the request has several Host headers; send one", Connection="close")
+        if not values:
+            if scope["http_version"] == "1.0":
+                return
+            raise ApiError(400, "the request has no Host header; HTTP/1.1 requires one", Connection="close")
+        local_address = (scope.get("server") or ("",))[0]
+        if not self._is_allowed(values[0], local_address):
+            host = _without_port(values[0])[:MAX_NAME]
+            shown = "".join(character for character in host if character.isprintable())
+            raise ApiError(421, f"host {shown!r} is not allowed; start the service with --allow-host to allow it")
+
+    def _is_allowed_uncached(self, value: bytes, local_address: str) -> bool:
+        host = _without_port(value)
+        if host in self._allowed or "*" in self._allowed:
+            return True
+        address = _parse_address(host)
+        if address is None:
+            return False
+        return address.is_loopback or address == _parse_address(local_address) or str(address) in self._allowed
+
+
+def _without_port(value: bytes) -> str:
+    """Return the name or address in a `Host` header in lower case, without port, brackets and final dot."""
+    host = value.decode("latin-1")
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].lower().removesuffix(".")
+
+
+def _parse_address(text: str) -> IPv4Address | IPv6Address | None:
+    """Parse an IP address; None if it is a name. IPv4 addresses mapped to IPv6 become IPv4 addresses."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address

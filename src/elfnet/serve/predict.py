@@ -1,0 +1,194 @@
+"""POST /v1/predict: read and parse the request, decode its images, compute, respond."""
+
+# Shapes: N images, H height, W width, K channels
+
+import asyncio
+import re
+import time
+from contextlib import nullcontext
+from io import BytesIO
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.routing import APIRoute
+from numpy.typing import NDArray
+from PIL import Image
+
+from elfnet.data.images.decode import FORMATS
+from elfnet.errors import RequestError, WorkError
+from elfnet.inference.preprocess import Preprocess
+from elfnet.serve.admission import Slot, read_body
+from elfnet.serve.batcher import BatchResult
+from elfnet.serve.errors import ApiError, too_large
+from elfnet.serve.requests import PredictBody, PredictRequest, Upload, parse_request
+from elfnet.serve.responses import PredictResponse, error_responses, explain, image_results
+from elfnet.serve.service import Service, get_service
+
+SMALL_BODY_BYTES, SMALL_PIXELS = 65_536, 128 * 128
+"""Up to these sizes the event loop parses and decodes itself: using another thread would take as long."""
+
+router = APIRouter()
+
+_FORM_SCHEMA = {
+    "type": "object",
+    "required": ["image"],
+    "properties": {
+        "image": {"type": "array", "items": {"type": "string", "format": "binary"}},
+        "operating_point": {"type": "string"},
+        "budget": {"type": "number"},
+        "top": {"type": "integer", "minimum": 1, "default": 5},
+        "explain": {"type": "boolean", "default": False},
+    },
+}
+
+
+def _json_schema() -> dict[str, Any]:
+    """Return the schema of the JSON body without `$defs`, whose references do not resolve inside OpenAPI."""
+    schema = PredictBody.model_json_schema()
+    definitions = schema.pop("$defs")
+    choices = schema["properties"]["images"]["items"]["anyOf"]
+    schema["properties"]["images"]["items"]["anyOf"] = [
+        definitions[choice["$ref"].rpartition("/")[2]] if "$ref" in choice else choice for choice in choices
+    ]
+    return schema
+
+
+# The route reads the body itself, within limits, so FastAPI cannot derive this part of OpenAPI.
+_REQUEST_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {"schema": _FORM_SCHEMA},
+            "application/json": {"schema": _json_schema()},
+        },
+    }
+}
+
+
+@router.post(
+    "/v1/predict",
+    response_model=PredictResponse,
+    responses=error_responses(413, 415, 422),
+    openapi_extra=_REQUEST_BODY,
+    summary="Classify images",
+)
+async def predict(request: Request, service: Annotated[Service, Depends(get_service)]) -> Response:
+    """Classify one or more images, at the operating point or budget of the request or at the service's own."""
+    start = time.perf_counter()
+    limits = service.settings
+    with service.admission.admit() as slot:
+        body = await read_body(request, slot, max_bytes=limits.max_body_bytes, timeout=limits.read_seconds)
+        parsed, pixels_NHWK = await decode_request(service, slot, request.headers.get("content-type", ""), body)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[BatchResult] = loop.create_future()
+        service.batcher.submit(future, pixels_NHWK, parsed.point, all_exits=parsed.explain)
+        result = await future
+        images = image_results(service.model, [upload.name for upload in parsed.uploads], result.answers, parsed.top)
+        if result.logits_EC is not None:
+            images[0].explanation = await loop.run_in_executor(
+                service.decode_pool, explain, service.model, result.logits_EC
+            )
+    response = PredictResponse(
+        operating_point=result.point,
+        milliseconds=1000.0 * (time.perf_counter() - start),
+        engine_milliseconds=result.engine_ms,
+        batch=result.batch,
+        answers=images,
+    )
+    # Serialised here, because FastAPI would validate the response once more.
+    return Response(response.model_dump_json(), media_type="application/json")
+
+
+PREDICT_ROUTE = next(route for route in router.routes if isinstance(route, APIRoute))
+
+
+async def decode_request(
+    service: Service, slot: Slot, content_type: str, body: bytes
+) -> tuple[PredictRequest, NDArray[np.uint8]]:
+    """Parse a body and decode its images, so that a bad request is refused before it enters the queue.
+
+    Returns:
+        The request, and its images in the network's size, uint8 (N, H, W, K).
+    """
+    loop = asyncio.get_running_loop()
+    if len(body) <= SMALL_BODY_BYTES:
+        parsed, images = _parse_and_open(service, content_type, body)
+    else:
+        parsed, images = await loop.run_in_executor(service.decode_pool, _parse_and_open, service, content_type, body)
+    pixels = sum(image.width * image.height for image in images)
+    with slot.reserve_pixels(pixels):
+        # A small file can have many pixels.
+        if len(body) <= SMALL_BODY_BYTES and pixels <= SMALL_PIXELS:
+            return parsed, _decode_all(service, parsed, images)
+        return parsed, await loop.run_in_executor(service.decode_pool, _decode_all, service, parsed, images)
+
+
+def _parse_and_open(service: Service, content_type: str, body: bytes) -> tuple[PredictRequest, list[Image.Image]]:
+    limits = service.settings
+    parsed = parse_request(content_type, body, max_images=limits.max_images)
+    _check_point(service, parsed.point)
+    images: list[Image.Image] = []
+    pixels = 0
+    for upload in parsed.uploads:
+        images.append(open_image(upload, max_pixels=limits.max_pixels))
+        pixels += images[-1].width * images[-1].height
+        # Checked for each image, because opening some formats allocates the memory of the pixels.
+        if pixels > limits.max_request_pixels:
+            raise too_large(
+                f"the images of the request have more than {limits.max_request_pixels:,} pixels in all; "
+                "send fewer or smaller images"
+            )
+    return parsed, images
+
+
+def _check_point(service: Service, point: str | float | None) -> None:
+    family = service.model.engine.family
+    try:
+        if isinstance(point, str):
+            family.point(point)
+        elif point is not None:
+            family.for_budget(point)
+    except RequestError as error:
+        raise ApiError(422, str(error)) from None
+
+
+def open_image(upload: Upload, *, max_pixels: int) -> Image.Image:
+    """Open an image file without decoding it.
+
+    Raises:
+        ApiError: 422 if it is not an image, 413 if it has too many pixels.
+    """
+    name = upload.name
+    if not upload.content:
+        raise ApiError(422, f"{name} is empty; send an image file")
+    try:
+        image = Image.open(BytesIO(upload.content), formats=FORMATS)
+    except Image.DecompressionBombError:
+        raise too_large(f"{name} has more than {max_pixels:,} pixels; make it smaller") from None
+    except Exception:
+        raise ApiError(422, f"{name} is not an image or is damaged; send one of: {', '.join(FORMATS)}") from None
+    width, height = image.size
+    if width * height > max_pixels:
+        raise too_large(f"{name} has {width} x {height} pixels, the limit is {max_pixels:,}; make it smaller")
+    return image
+
+
+def _decode_all(service: Service, parsed: PredictRequest, images: list[Image.Image]) -> NDArray[np.uint8]:
+    """Decode all images and empty the list, so that one image at a time is in memory at its full size."""
+    pixels_NHWK = np.empty((len(images), *service.model.preprocess.shape), dtype=np.uint8)
+    for i, upload in enumerate(parsed.uploads):
+        with images.pop(0) as image:
+            pixels = image.width * image.height
+            # The event loop, which decodes small images, must not wait.
+            with nullcontext() if pixels <= SMALL_PIXELS else service.decode_budget.use(pixels):
+                pixels_NHWK[i] = _decode(image, upload.name, service.model.preprocess)
+    return pixels_NHWK
+
+
+def _decode(image: Image.Image, name: str, preprocess: Preprocess) -> NDArray[np.uint8]:
+    """Decode one image as `Model.predict` does, uint8 (H, W, K)."""
+    try:
+        return preprocess.pixels(image)
+    except WorkError as error:
+        raise ApiError(422, re.sub(r"\bthe picture\b", lambda _: name, str(error), count=1)) from None

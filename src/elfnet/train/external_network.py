@@ -1,0 +1,121 @@
+"""Training a network that was handed in instead of the recipe's."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from elfnet.errors import RequestError
+from elfnet.models.build import network_of
+from elfnet.models.heads import LinearClassifier
+from elfnet.models.layers import evaluation_mode
+from elfnet.models.run_network import require_same_signature, signature_of
+from elfnet.models.staged import StagedNetwork
+from elfnet.recipe.schema import Recipe
+from elfnet.run.checkpoint import tensors_sha256
+from elfnet.run.directory import RunDirectory
+from elfnet.train.distributed import DistributedContext
+
+
+def choose_network(
+    given: StagedNetwork | None,
+    recipe: Recipe,
+    *,
+    classes: int,
+    image_shape: tuple[int, int, int],
+    processes: DistributedContext,
+) -> tuple[StagedNetwork, dict[str, Any] | None]:
+    """The network to train, and what run.json keeps of it if it was handed in."""
+    if given is None:
+        channels = image_shape[0]
+        built = processes.fail_together(lambda: network_of(recipe.model, classes=classes, image_channels=channels))
+        return built, None
+    described = processes.fail_together(lambda: _describe(given, recipe, classes=classes, image_shape=image_shape))
+    everywhere = processes.all_gather(described)
+    processes.fail_together(lambda: _require_alike(everywhere))
+    return given, described
+
+
+def _describe(
+    network: StagedNetwork, recipe: Recipe, *, classes: int, image_shape: tuple[int, int, int]
+) -> dict[str, Any]:
+    """Refused where the network cannot be trained by this recipe on this data."""
+    if network.classes != classes:
+        raise RequestError(
+            f"the network given has {network.classes} classes and the data {classes}; give the model a classifier of "
+            f"{classes} first"
+        )
+    if recipe.model.weights:
+        raise RequestError(
+            f"model.weights={recipe.model.weights} is for the recipe's own network; load them into the network given"
+        )
+    if not recipe.model.exits and network.exits > 1:
+        raise RequestError(
+            f"model.exits=false contradicts the network given, which has {network.exits} exits; choose another recipe"
+        )
+    if recipe.train.mix == "manifold" or recipe.model.branches == 2:
+        raise RequestError(
+            "Manifold Mixup and BBN look into the recipe's own network; for a network given choose another recipe"
+        )
+    if recipe.train.resize_start < 1:
+        raise RequestError(
+            f"train.resize_start={recipe.train.resize_start:g} shows images of several sizes, which the network given "
+            "may not take; set it to 1"
+        )
+    if recipe.model.experts > 1:
+        raise RequestError(
+            f"model.experts={recipe.model.experts} repeats a group of the recipe's own network; "
+            "for a network given set model.experts=1"
+        )
+    signature = signature_of(network, image_shape)
+    if recipe.model.head == "cosine":
+        _require_cosines(network, image_shape)
+    return {"given": True, "signature": signature, "first_weights_sha256": tensors_sha256(network.state_dict())}
+
+
+def require_same_network(run: RunDirectory, info: Mapping[str, Any], described: Mapping[str, Any] | None) -> None:
+    """Refuse to go on with a run with another network than it began with."""
+    if described is None:
+        if "network" not in info:
+            return
+        raise RequestError(
+            f"the run in {run.root} trains a network that was handed in; go on with it from Python: "
+            "train_recipe(..., resume=True, network=...)"
+        )
+    require_same_signature(info, described["signature"], where=run.root)
+    # With a checkpoint the weights come from there.
+    there, now = info["network"]["first_weights_sha256"], described["first_weights_sha256"]
+    if not run.checkpoint("last").is_file() and now != there:
+        raise RequestError(
+            f"the run in {run.root} has no checkpoint yet and began with other weights than network= has; "
+            "build it as it was then (seed torch first), or give overwrite=True"
+        )
+
+
+def _require_alike(described: Sequence[Mapping[str, Any]]) -> None:
+    """Every process builds the network for itself, and must build the same."""
+    if any(one != described[0] for one in described):
+        raise RequestError(
+            "network= is not the same in every process of the run; seed torch before it is made, "
+            "such as torch.manual_seed(0)"
+        )
+
+
+@torch.no_grad()
+def _require_cosines(network: StagedNetwork, image_shape: tuple[int, int, int]) -> None:
+    """Linear heads of ours are known; any other output that is not bound to stay within 1 leaves it far from zero."""
+    way_out = (
+        "use elfnet.models.heads.CosineClassifier and attach_exits(..., classifier='cosine'), or set model.head=linear"
+    )
+    needs = "model.head=cosine (which criterion.loss=ldam needs) expects cosines"
+    for number, head in enumerate(network.heads, start=1):
+        if any(isinstance(module, LinearClassifier) for module in head.modules()):
+            raise RequestError(f"{needs}, and exit {number} of the network given has a linear classifier; {way_out}")
+    device = next(network.parameters()).device
+    generator = torch.Generator().manual_seed(0)
+    images = 100 * torch.randn(8, *image_shape, generator=generator).to(device)
+    with evaluation_mode(network):
+        largest_E = network.logits(images).abs().amax(dim=(1, 2))
+    for number, largest in enumerate(largest_E.tolist(), start=1):
+        if largest > 1 + 1e-3:
+            raise RequestError(f"{needs}, and exit {number} of the network given gives {largest:.3g}; {way_out}")

@@ -1,0 +1,186 @@
+"""The loop: steps, epochs, nothing else. What is in it is handed in, what comes out is a record an epoch."""
+
+# Shapes: E exits, B batch (this process's share), b a part of it, C classes
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from elfnet.data.loading.feed import TrainingFeed
+from elfnet.errors import WorkError
+from elfnet.exits.training_rule import exit_taken
+from elfnet.losses.elf import ELFLoss
+from elfnet.losses.weighting import weighted_batch_mean, weights_in_force
+from elfnet.methods.mixup import MixedBatch, Mixing, unmixed
+from elfnet.models.layers import training_mode
+from elfnet.train.distributed import DistributedContext
+from elfnet.train.ema import WeightAverage
+from elfnet.train.forward import TrainingForward
+from elfnet.train.optimizer import set_learning_rate
+from elfnet.train.pruning import Pruning
+from elfnet.train.resizing import FULL_SIZE, ProgressiveResizing
+from elfnet.train.schedule import Schedule
+from elfnet.train.statistics import EpochStatistics
+
+# Looking at the loss makes the host wait for the device, so it is done only this often.
+STEPS_BETWEEN_LOOKS = 20
+WAY_OUT = "lower train.lr, lengthen train.warmup_epochs, or set train.precision=float32"
+
+
+class DivergedError(WorkError):
+    """The loss or the weights stopped being finite."""
+
+
+class Trainer:
+    """Runs epochs.
+
+    Several processes compute the step that one would with the whole batch: each sums w L over its share and divides by
+    the sum of w of all, and their gradients are added.
+
+    Args:
+        fabric: launched; `batches` give this process's share.
+        class_weights_C: the weights that apply from `schedule.drw_start` on.
+        accumulate: parts that a batch is run in, one after the other.
+        mixing: what is made of a batch before it is run; it goes with the forward pass.
+        reweight: their name, for the log.
+        average: takes in the weights after every step.
+        resizing: the size of images by epoch.
+        pruning: which examples an epoch shows; `batches` have it as their selection.
+        on_step: called after every step with (step, steps in the epoch).
+    """
+
+    def __init__(
+        self,
+        *,
+        fabric: Fabric,
+        forward: TrainingForward,
+        optimiser: torch.optim.Optimizer,
+        loss: ELFLoss,
+        class_weights_C: Tensor,
+        reweight: str,
+        schedule: Schedule,
+        batches: TrainingFeed,
+        is_head_C: Tensor,
+        seed: int,
+        accumulate: int = 1,
+        mixing: Mixing = unmixed,
+        average: WeightAverage | None = None,
+        resizing: ProgressiveResizing = FULL_SIZE,
+        pruning: Pruning | None = None,
+        on_step: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self._fabric, self._processes = fabric, DistributedContext(fabric)
+        self._network = forward.network
+        self._forward, self._optimiser = fabric.setup(forward, optimiser)
+        self._loss = loss.to(fabric.device)
+        self._weights_C = {
+            reweight: class_weights_C.to(fabric.device),
+            "none": torch.ones_like(class_weights_C, device=fabric.device),
+        }
+        self._reweight = reweight
+        self._schedule = schedule
+        self._batches = batches
+        self._is_head_C = is_head_C
+        self._seed = seed
+        self._accumulate = accumulate
+        self._mixing = mixing
+        self._average = average
+        self._resizing = resizing
+        self._pruning = pruning
+        self._on_step = on_step or (lambda *_: None)
+
+    def run_epoch(self, epoch: int) -> dict[str, Any]:
+        """Train one epoch; a pure function of the state before it, the seed and the epoch."""
+        # Whatever draws from torch's own generator (dropout, say) starts each epoch from the same place on resume.
+        # Processes draw different numbers, since their examples differ.
+        torch.manual_seed(self._seed * 1_000_003 + epoch + (self._processes.rank << 53))
+        weighting = weights_in_force(epoch, reweight=self._reweight, start=self._schedule.drw_start)
+        weights_C = self._weights_C[weighting]
+        if self._pruning is not None:
+            self._pruning.begin_epoch(epoch)
+        steps = self._batches.steps(epoch)
+        statistics = EpochStatistics(
+            steps=steps,
+            exits=self._network.exits,
+            is_head_C=self._is_head_C,
+            scale=self._loss.base.scale,
+            device=self._fabric.device,
+            all_reduce=self._processes.all_reduce,
+        )
+        training_mode(self._network, self._forward)
+        rate = 0.0
+        for step, batch in enumerate(self._batches.epoch(epoch)):
+            rate = self._schedule.learning_rate(epoch, step, steps)
+            mixed = self._mixing(batch, epoch)
+            mixed = replace(mixed, images=self._resizing(mixed.images, epoch))
+            if self._pruning is not None:
+                importance_b = self._pruning.weight(batch.rows_b)
+                mixed = replace(mixed, labels=replace(mixed.labels, importance_B=importance_b))
+            self._step(mixed, weights_C, rate, statistics)
+            if (step + 1) % STEPS_BETWEEN_LOOKS == 0 or step + 1 == steps:
+                self._refuse_loss_not_finite(epoch, statistics)
+            self._on_step(step + 1, steps)
+        # The last step may have ruined the weights without a loss to show for it yet.
+        if not all(bool(p.isfinite().all()) for p in self._network.parameters()):
+            raise DivergedError(f"the weights are not finite after the last step of epoch {epoch + 1}; {WAY_OUT}")
+        record = {"epoch": epoch, "learning_rate": rate, "weights": weighting, **statistics.record()}
+        if self._pruning is not None:
+            self._pruning.history.end_epoch()
+            record["examples"] = int(self._pruning.shown(epoch).sum())
+        if self._resizing.start < 1:
+            record["image_side"] = self._resizing.share(epoch)
+        if self._loss.distillation is not None:
+            record["distil_temperature"] = float(self._loss.distillation.temperature)
+        return record
+
+    def _step(self, batch: MixedBatch, weights_C: Tensor, rate: float, statistics: EpochStatistics) -> None:
+        set_learning_rate(self._optimiser, rate)
+        self._optimiser.zero_grad(set_to_none=True)
+        parts = batch.parts(self._accumulate)
+        whole = len(parts) == 1 and self._processes.world_size == 1
+        weight_of_batch = None if whole else self._processes.all_reduce_async(batch.labels.weight(weights_C).sum())
+        for number, part in enumerate(parts):
+            last = number + 1 == len(parts)
+            leading_b, weight_b = part.labels.leading, part.labels.weight(weights_C)
+            with self._added_up(last):
+                logits_EbC, visited_Eb = self._forward(part.images, leading_b, **part.forward)
+                loss_Eb = self._loss(logits_EbC, part.labels, visited_Eb, weights_C)
+                loss_b = loss_Eb.sum(dim=0)
+                if weight_of_batch is None:
+                    loss = weighted_batch_mean(loss_b, weight_b)
+                else:
+                    loss = weighted_batch_mean(loss_b, weight_b, _not_zero(weight_of_batch()))
+                    # The gradients are averaged over processes, and must be added.
+                    loss = loss * self._processes.world_size
+                self._fabric.backward(loss)
+            statistics.add(logits_EbC.detach(), leading_b, visited_Eb, loss_Eb.detach(), weight_b, ends_step=last)
+            if self._pruning is not None and part.rows_b is not None:
+                self._pruning.history.add(part.rows_b, exit_taken(visited_Eb))
+        self._optimiser.step()
+        if self._average is not None:
+            self._average.update(self._network)
+        self._loss.end_step(self._processes.all_reduce)
+
+    def _added_up(self, last: bool) -> AbstractContextManager[None]:
+        """Gradients of processes are exchanged once a step, with its last part."""
+        if last or self._processes.world_size == 1:
+            return nullcontext()
+        return self._fabric.no_backward_sync(self._forward)
+
+    def _refuse_loss_not_finite(self, epoch: int, statistics: EpochStatistics) -> None:
+        found = statistics.first_not_finite()
+        if found is not None:
+            step, k = found
+            raise DivergedError(
+                f"the loss at exit {k + 1} is not finite in step {step + 1} of epoch {epoch + 1}; {WAY_OUT}"
+            )
+
+
+def _not_zero(weight: Tensor) -> Tensor:
+    """A batch of which nothing could be read has no weight, and no loss either."""
+    return torch.where(weight == 0, torch.ones_like(weight), weight)

@@ -1,0 +1,142 @@
+"""Runs that start from a finished one: refits that are fitted instead of trained, and the first checkpoint of the rest.
+
+What is fitted becomes an ordinary run directory, so that everything that opens a run opens it.
+"""
+
+import shutil
+import time
+from typing import Any
+
+import torch
+
+from elfnet.data.build import load_splits
+from elfnet.data.loading.build import evaluation_batches, normalisation_of
+from elfnet.data.loading.normalise import Normalisation
+from elfnet.data.splits import Splits
+from elfnet.errors import RequestError
+from elfnet.evaluate.metrics import balanced_accuracy
+from elfnet.evaluate.run import answers_at_full_depth
+from elfnet.methods.refit.build import FITTED, fit_classifiers, is_second_stage
+from elfnet.methods.refit.source_run import open_source
+from elfnet.models.build import network_of
+from elfnet.models.flops import count_cost
+from elfnet.models.run_network import signature_of_run
+from elfnet.models.staged import StagedNetwork
+from elfnet.recipe.schema import Recipe
+from elfnet.run.checkpoint import Checkpoint, save_checkpoint
+from elfnet.run.directory import RunDirectory
+from elfnet.train.launch import Launch
+from elfnet.train.logging import Observer, Silent
+from elfnet.train.machine import run_info
+from elfnet.train.state import check_directory, require_same_data
+
+OF_TRAINING = ("epochs", "schedule_epochs", "drw_start", "mix", "mix_alpha")
+
+
+def is_fitted(recipe: Recipe) -> bool:
+    """Whether the recipe's run is fitted to another one's features instead of trained."""
+    return recipe.refit.method in FITTED
+
+
+def check_source(recipe: Recipe, run: RunDirectory, *, overwrite: bool, given: StagedNetwork | None) -> None:
+    """Refuse a run to start from that does not fit, before anything is loaded.
+
+    A run that has begun does not need the one it started from any more.
+    """
+    if recipe.refit.method == "none":
+        return
+    if given is not None:
+        raise RequestError(
+            f"refit.method={recipe.refit.method} needs to know the classifiers of the network; leave network= out, or "
+            "set refit.method=none"
+        )
+    if is_second_stage(recipe) and recipe.refit.epochs:
+        return
+    if overwrite or not run.checkpoint("last").is_file():
+        open_source(recipe, out=run.root)
+
+
+def keep_start(run: RunDirectory, signature: str, network: StagedNetwork) -> None:
+    """A checkpoint of no epochs: from now on the run goes on without the one it started from."""
+    save_checkpoint(Checkpoint(signature, 0, network.state_dict()), run.checkpoint("last"))
+
+
+def fit_run(
+    recipe: Recipe, run: RunDirectory, *, resume: bool, overwrite: bool, observer: Observer | None, launch: Launch
+) -> RunDirectory:
+    """Fit a recipe for which `is_fitted` into a run directory; as `train_recipe`, without epochs to stop after.
+
+    The recipe that is kept says how the network was trained: as in the run that this one starts from.
+    """
+    if launch.world_size > 1:
+        raise RequestError(
+            f"refit.method={recipe.refit.method} does not train: one process is enough, leave --devices out"
+        )
+    observer = observer or Silent()
+    if run.exists() and not overwrite:
+        recipe = _as_trained(recipe, run.recipe())
+    check_directory(run, recipe, resume=resume, overwrite=overwrite)
+    if run.checkpoint("last").is_file() and not overwrite:
+        info = run.info()
+        require_same_data(run, info, load_splits(recipe.data))
+        observer.started(recipe, info, recipe.train.epochs)
+        return run
+    began = time.perf_counter()
+    source = open_source(recipe, out=run.root)
+    recipe = _as_trained(recipe, source.recipe)
+    splits = load_splits(recipe.data)
+    source.require_same_examples(recipe.data, splits)
+    normalisation = normalisation_of(recipe.data, splits)
+    height, width, channels = splits.train.example_shape
+    network = network_of(recipe.model, classes=len(splits.class_names), image_channels=channels)
+    network.load_state_dict(dict(source.checkpoint.weights))
+    # Nothing is compiled, and features are computed as evaluation does.
+    computing = recipe.train.model_copy(update={"compile": "off", "precision": "float32"})
+    cost = count_cost(network, (channels, height, width))
+    info = run_info(recipe.model_copy(update={"train": computing}), splits, normalisation, cost)
+    torch.set_num_threads(info["machine"]["threads"])
+    network.to(torch.device(info["machine"]["device"]))
+    fitted, remarks = fit_classifiers(recipe, network, splits, normalisation)
+    score = _calibration_score(recipe, network, splits, normalisation)
+    method = recipe.refit.method
+    summary = "; ".join([f"{method} of {source.named} ({source.checkpoint.epochs_done} epochs)", *remarks])
+    record = {**source.record(method), **fitted, "calibration_balanced_accuracy": score, "summary": summary}
+    info |= {"devices": 1, "nodes": 1, "refit": record}
+    # Only now that nothing can be refused any more is an old run removed.
+    if run.exists():
+        shutil.rmtree(run.root)
+    run.create(recipe, info)
+    _keep(run, recipe, info, network, score=score, seconds=time.perf_counter() - began)
+    observer.started(recipe, info, 0)
+    return run
+
+
+def _as_trained(recipe: Recipe, source: Recipe) -> Recipe:
+    """The recipe with the loss, length and rule by which the other one's network was trained; no fit uses its own."""
+    train = {name: getattr(source.train, name) for name in OF_TRAINING}
+    return recipe.model_copy(
+        update={
+            "criterion": source.criterion,
+            "exits": recipe.exits.model_copy(update={"rule": source.exits.rule}),
+            "train": recipe.train.model_copy(update=train),
+        }
+    )
+
+
+def _calibration_score(recipe: Recipe, network: StagedNetwork, splits: Splits, normalisation: Normalisation) -> float:
+    """Balanced accuracy at full depth, as after every epoch of a training."""
+    device = next(network.parameters()).device
+    batches = evaluation_batches(recipe.data, splits.calibration, normalisation, device=device)
+    prediction_N = answers_at_full_depth(network, batches)
+    return balanced_accuracy(prediction_N, splits.calibration.labels_N[batches.rows()])
+
+
+def _keep(
+    run: RunDirectory, recipe: Recipe, info: dict[str, Any], network: StagedNetwork, *, score: float, seconds: float
+) -> None:
+    """There is one set of weights, so it is the best and the last."""
+    epochs = recipe.train.epochs
+    progress = {"best_score": score, "best_epoch": epochs - 1, "seconds": seconds}
+    kept = Checkpoint(signature_of_run(recipe.model, info), epochs, network.state_dict(), progress=progress)
+    for which in ("best", "last"):
+        save_checkpoint(kept, run.checkpoint(which))

@@ -1,0 +1,323 @@
+"""A trained run becomes a bundle that answers as torch does, and that runs where there is no torch."""
+
+import json
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+from PIL import Image
+
+import elfnet
+from elfnet.calibrate.family import Family
+from elfnet.calibrate.line_search import fixed_points
+from elfnet.data.build import load_splits
+from elfnet.errors import RequestError, WorkError
+from elfnet.evaluate.replay import replay
+from elfnet.evaluate.run import evaluate_run
+from elfnet.export import run as module
+from elfnet.export.from_run import model_of_run
+from elfnet.export.onnx import export_stages
+from elfnet.export.run import Exported, export_run
+from elfnet.inference.backends.torch import network_of_bundle
+from elfnet.inference.bundle.manifest import PeakMemory
+from elfnet.inference.bundle.manifest_file import MANIFEST, identity_of
+from elfnet.inference.bundle.memory import largest_resident_bytes
+from elfnet.inference.bundle.read import open_bundle
+from elfnet.models.staged import StagedNetwork
+from elfnet.recipe.load import load_recipe
+from elfnet.run.checkpoint import load_checkpoint, tensors_sha256
+from elfnet.run.directory import RunDirectory
+from elfnet.train.run import train_recipe
+
+
+@pytest.fixture(scope="module")
+def run(tiny_settings: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """Trained, with operating points; do not write into it."""
+    recipe = load_recipe("digits/elf-ce-drw", {**tiny_settings, "train.epochs": 3})
+    trained = train_recipe(recipe, tmp_path_factory.mktemp("runs") / "tiny")
+    fixed_points(evaluate_run(trained, "calibration"), [0.3, 0.5, 0.8]).save(trained.policy_file)
+    return trained
+
+
+GRAPHS: dict[str, list[bytes]] = {}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _graphs_are_made_once() -> Iterator[None]:
+    """Tracing takes seconds; here the graphs of one network are made once, and again where a test forgets them."""
+
+    def remembered(network: StagedNetwork, shape: tuple[int, int, int]) -> list[bytes]:
+        key = tensors_sha256(network.state_dict())
+        if key not in GRAPHS:
+            GRAPHS[key] = export_stages(network, shape)
+        return GRAPHS[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "export_stages", remembered)
+        yield
+
+
+@pytest.fixture(scope="module")
+def exported(run: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    return export_run(run, tmp_path_factory.mktemp("bundles") / "tiny.elfnet")
+
+
+def test_the_bundle_holds_what_it_says(run: RunDirectory, exported: Exported) -> None:
+    with zipfile.ZipFile(exported.path) as archive:
+        names = archive.namelist()
+        manifest = json.loads(archive.read(MANIFEST))
+    assert names == [MANIFEST, *(f"stages/{k}.onnx" for k in (1, 2, 3, 4)), "weights.safetensors"]
+    info = run.info()
+    assert manifest["class_names"] == info["data"]["class_names"]
+    assert manifest["preprocessing"]["mode"] == "L"
+    assert manifest["preprocessing"]["mean"] == info["data"]["mean"]
+    assert manifest["multiply_adds"] == info["multiply_adds"]
+    assert manifest["provenance"]["data_fingerprint"] == info["data"]["fingerprint"]
+    assert manifest["provenance"]["recipe"]["train"]["epochs"] == 3
+    assert manifest["size_bytes"] == sum(file["bytes"] for file in manifest["files"].values())
+    assert exported.bytes_on_disk == exported.path.stat().st_size > manifest["size_bytes"]
+
+
+def test_the_weights_are_the_checkpoints(run: RunDirectory, exported: Exported) -> None:
+    saved = load_checkpoint(run.checkpoint("last"))
+    with zipfile.ZipFile(exported.path) as archive:
+        weights = safetensors.torch.load(archive.read("weights.safetensors"))
+    assert tensors_sha256(weights) == saved.sha256 == exported.manifest.provenance.checkpoint_sha256
+
+
+def test_parity_and_accuracy_are_measured(run: RunDirectory, exported: Exported) -> None:
+    measured = exported.manifest.variants["float32"].measured
+    assert measured is not None
+    assert measured.parity is not None
+    table = evaluate_run(run, "calibration")
+    family = Family.open(run.policy_file)
+    assert measured.parity.images == table.examples == 60
+    assert len(measured.parity.largest_difference) == 4
+    assert all(0 < difference < 1e-4 for difference in measured.parity.largest_difference)
+    for point in family.points:
+        counts = measured.parity.points[point.name]
+        assert counts.differ == counts.on_the_edge
+        if point.name not in measured.parity.engine_points:
+            assert point.name not in measured.accuracy
+            continue
+        right = replay(table, point.policy).prediction_N == table.labels_N
+        assert measured.accuracy[point.name] == pytest.approx(right.mean(), abs=1e-9 + counts.differ / 60)
+
+
+def test_peak_memory_is_of_a_process_without_torch(exported: Exported) -> None:
+    measured = exported.manifest.variants["float32"].measured
+    assert measured is not None
+    assert measured.peak_memory is not None
+    memory = measured.peak_memory
+    assert memory.bytes is not None
+    assert memory.before_loading is not None
+    assert 20e6 < memory.before_loading < memory.bytes
+    # This process has torch loaded; what was measured must not be its own size handed down.
+    own = largest_resident_bytes()
+    assert own is not None
+    assert memory.bytes < own
+
+
+@pytest.mark.parametrize("traced_again", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_the_same_run_gives_the_same_bytes(
+    run: RunDirectory, exported: Exported, tmp_path: Path, traced_again: bool
+) -> None:
+    def fixed(_bundle: Path) -> PeakMemory:
+        return PeakMemory(batch=32, bytes=1, before_loading=1)
+
+    shutil.copytree(run.root, tmp_path / "elsewhere")
+    first = export_run(run, tmp_path / "a.elfnet", measure_memory=fixed)
+    if traced_again:
+        GRAPHS.clear()
+    second = export_run(RunDirectory(tmp_path / "elsewhere"), tmp_path / "b.elfnet", measure_memory=fixed)
+    assert first.path.read_bytes() == second.path.read_bytes()
+    assert identity_of(first.manifest) == identity_of(exported.manifest)
+    assert first.manifest.files == exported.manifest.files
+
+
+def test_no_place_of_the_exporting_machine_is_in_it(run: RunDirectory, tmp_path: Path) -> None:
+    recipe = run.recipe()
+    secret = recipe.model_copy(update={"data": recipe.data.model_copy(update={"directory": "/home/somebody/data"})})
+    assert module._recipe_without_places(secret)["data"]["directory"] == "data"
+    whole = export_run(run, tmp_path / "a.elfnet", measure_memory=None).path.read_bytes()
+    for place in (str(run.root), str(tmp_path), str(Path(elfnet.__file__).parent), str(Path.home())):
+        assert place == "/" or place.encode() not in whole
+
+
+def test_the_loaded_model_answers_as_the_run(run: RunDirectory, exported: Exported) -> None:
+    images = load_splits(run.recipe().data).test.images_NHWC
+    bundled, direct = elfnet.load(exported.path, threads=1), model_of_run(run)
+    assert list(bundled.operating_points) == list(direct.operating_points)
+    assert bundled.class_names == direct.class_names
+    for point in bundled.operating_points:
+        ours = bundled.predict(images, operating_point=point)
+        theirs = direct.predict(images, operating_point=point)
+        same = [(a.label, a.exit, a.cost) == (b.label, b.exit, b.cost) for a, b in zip(ours, theirs, strict=True)]
+        assert np.mean(same) >= 0.98  # the odd one may lie on the edge
+        assert [a.confidence for a, s in zip(ours, same, strict=True) if s] == pytest.approx(
+            [b.confidence for b, s in zip(theirs, same, strict=True) if s], abs=1e-4
+        )
+
+
+def test_settings_reach_the_engine(run: RunDirectory, exported: Exported) -> None:
+    images = load_splits(run.recipe().data).test.images_NHWC[:20]
+    for model in (elfnet.load(exported.path, deepest_exit=2, threads=1), model_of_run(run, deepest_exit=2)):
+        assert {answer.exit for answer in model.predict(images)} == {2}
+    sure = elfnet.load(exported.path, abstain_below=1.0, threads=1)
+    assert {answer.label for answer in sure.predict(images)} == {None}
+    for wrong in (0, 5):
+        with pytest.raises(RequestError, match=f"deepest_exit={wrong} must lie in 1..4"):
+            elfnet.load(exported.path, deepest_exit=wrong)
+    with pytest.raises(RequestError, match="unknown backend 'abacus'"):
+        elfnet.load(exported.path, backend="abacus")
+
+
+def test_the_network_comes_out_again(run: RunDirectory, exported: Exported) -> None:
+    """With torch the weights of the bundle are a network to go on with."""
+    images = load_splits(run.recipe().data).test.images_NHWC[:20]
+    again, direct = elfnet.load(exported.path, backend="torch"), model_of_run(run)
+    assert again.predict(images, operating_point="s=0.5") == direct.predict(images, operating_point="s=0.5")
+
+
+def test_weights_that_do_not_fit_the_recipe(exported: Exported) -> None:
+    bundle = open_bundle(exported.path)
+    recipe = {**bundle.manifest.provenance.recipe, "model": {"backbone": "resnet14"}}
+    other = bundle.manifest.provenance.model_copy(update={"recipe": recipe})
+    with pytest.raises(WorkError, match="weights and recipe do not fit"):
+        network_of_bundle(replace(bundle, manifest=bundle.manifest.model_copy(update={"provenance": other})))
+    other = bundle.manifest.provenance.model_copy(update={"checkpoint_sha256": "0" * 64})
+    with pytest.raises(WorkError, match="not those of its checkpoint"):
+        network_of_bundle(replace(bundle, manifest=bundle.manifest.model_copy(update={"provenance": other})))
+
+
+def test_arrays_of_another_shape_are_refused_by_every_backend(run: RunDirectory, exported: Exported) -> None:
+    models = [
+        elfnet.load(exported.path, threads=1),
+        elfnet.load(exported.path, backend="torch", threads=1),
+        model_of_run(run, threads=1),
+    ]
+    for model in models:
+        for shape in ((2, 1, 16, 32), (2, 3, 32, 32), (1, 32, 32)):
+            with pytest.raises(RequestError) as caught:
+                model.engine(np.zeros(shape, dtype=np.float32))
+            expected = f"images of shape {shape} do not fit; the network takes (examples, 1, 32, 32)"
+            assert str(caught.value) == expected
+
+
+WITHOUT_TORCH = """
+import sys
+for name in ("torch", "onnx", "onnxscript", "lightning_fabric", "sklearn", "matplotlib"):
+    sys.modules[name] = None  # importing it fails, as where it is not installed
+import elfnet
+model = elfnet.load(sys.argv[1], threads=1)
+model.set_operating_point("s=0.5")
+(answer,) = model.predict(sys.argv[2])
+from elfnet.cli.main import main
+code = main(["predict", sys.argv[1], sys.argv[2], "--operating-point", "s=0.5"])
+assert not [name for name in sys.modules if name.partition(".")[0] == "torch" and sys.modules[name] is not None]
+print(answer.label, answer.exit, code)
+"""
+
+ONLY_LOOKED_AT = """
+import sys
+import elfnet
+elfnet.load(sys.argv[1], threads=1).predict(sys.argv[2])
+from elfnet.cli.main import main
+main(["predict", sys.argv[1], sys.argv[2]])
+print(sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "onnx", "sklearn", "matplotlib", "openvino"}))
+"""
+
+
+def python(code: str, *arguments: object) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_bundle_needs_no_torch(run: RunDirectory, exported: Exported, tmp_path: Path) -> None:
+    image = load_splits(run.recipe().data).test.images_NHWC[0, :, :, 0]
+    Image.fromarray(image).save(tmp_path / "digit.png")
+    (expected,) = elfnet.load(exported.path, threads=1).predict(image, operating_point="s=0.5")
+    line, last = python(WITHOUT_TORCH, exported.path, tmp_path / "digit.png")
+    assert last == f"{expected.label} {expected.exit} 0"
+    assert json.loads(line)["label"] == expected.label
+    # Where torch is installed, it is not imported either.
+    assert python(ONLY_LOOKED_AT, exported.path, tmp_path / "digit.png")[-1] == "[]"
+
+
+def test_as_a_directory(run: RunDirectory, exported: Exported, tmp_path: Path) -> None:
+    found = export_run(run, tmp_path / "it", as_directory=True, measure_memory=None)
+    assert sorted(path.name for path in found.path.iterdir()) == [MANIFEST, "stages", "weights.safetensors"]
+    assert open_bundle(found.path).graphs == open_bundle(exported.path).graphs
+    assert list(tmp_path.iterdir()) == [found.path]
+
+
+@pytest.fixture
+def copy(run: RunDirectory, tmp_path: Path) -> RunDirectory:
+    shutil.copytree(run.root, tmp_path / "copy")
+    return RunDirectory(tmp_path / "copy")
+
+
+def test_the_default_place(copy: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(copy.root)
+    assert export_run(RunDirectory(Path()), measure_memory=None).path == Path("copy.elfnet")
+    with pytest.raises(RequestError, match=r"copy.elfnet exists; give --overwrite"):
+        export_run(copy)
+    export_run(copy, overwrite=True, measure_memory=None)
+
+
+def _another_policy(run: RunDirectory) -> None:
+    policy = json.loads(run.policy_file.read_text())
+    run.policy_file.write_text(json.dumps({**policy, "checkpoint_sha256": "0" * 64}))
+
+
+def _other_data(run: RunDirectory) -> None:
+    recipe = run.recipe_file.read_text()
+    run.recipe_file.write_text(recipe.replace("subset_seed = 0", "subset_seed = 1"))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "expected"),
+    [
+        (lambda run: run.policy_file.unlink(), "calibrate the run first"),
+        (_another_policy, "the operating points are of checkpoint 000000000000"),
+        (_other_data, "the data is not what the run"),
+        (lambda run: run.checkpoint("last").unlink(), "no checkpoint"),
+    ],
+)
+def test_runs_that_cannot_be_exported(copy: RunDirectory, spoil: Callable[[RunDirectory], None], expected: str) -> None:
+    spoil(copy)
+    with pytest.raises(WorkError, match=expected):
+        export_run(copy)
+    assert not list(copy.root.glob("*.elfnet"))
+
+
+def test_graphs_that_do_not_answer_as_torch_are_not_written(
+    copy: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One number in the graph of the third stage is changed a little."""
+    export_run(copy, measure_memory=None)
+    before = (copy.root / "copy.elfnet").read_bytes()
+
+    def wrong(network: StagedNetwork, _shape: tuple[int, int, int]) -> list[bytes]:
+        graphs = list(GRAPHS[tensors_sha256(network.state_dict())])
+        bias = network.state_dict()["heads.2.classifier.bias"].numpy()
+        assert graphs[2].count(bias.tobytes()) == 1
+        graphs[2] = graphs[2].replace(bias.tobytes(), (bias + np.float32(0.05)).tobytes())
+        return graphs
+
+    monkeypatch.setattr(module, "export_stages", wrong)
+    with pytest.raises(WorkError, match=r"logits of exit 3 by 0\.05"):
+        export_run(copy, overwrite=True)
+    assert (copy.root / "copy.elfnet").read_bytes() == before
+    assert sorted(path.name for path in copy.root.iterdir() if path.name.startswith(".")) == []

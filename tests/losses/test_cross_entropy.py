@@ -1,0 +1,51 @@
+"""Cross-entropy against a naive loop."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional
+
+from elfnet.losses.cross_entropy import CrossEntropy, log_probability_of
+
+
+def _example() -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(3, 5, 4, generator=generator) * 3, torch.randint(4, (3, 5), generator=generator)
+
+
+def test_equals_a_naive_loop_over_exits_and_examples() -> None:
+    logits_EBC, target_EB = _example()
+    loss_EB = CrossEntropy()(logits_EBC, target_EB)
+    assert loss_EB.shape == (3, 5)
+    for e in range(3):
+        for b in range(5):
+            logits, y = logits_EBC[e, b].tolist(), int(target_EB[e, b])
+            expected = -math.log(math.exp(logits[y]) / sum(math.exp(one) for one in logits))
+            assert float(loss_EB[e, b]) == pytest.approx(expected, abs=2e-6)
+
+
+def test_gradient_is_probability_minus_one_hot() -> None:
+    logits_EBC, target_EB = _example()
+    logits_EBC.requires_grad_()
+    CrossEntropy()(logits_EBC, target_EB).sum().backward()
+    expected = logits_EBC.detach().softmax(-1) - functional.one_hot(target_EB, 4)
+    assert logits_EBC.grad is not None
+    assert torch.allclose(logits_EBC.grad, expected, atol=1e-6)
+
+
+def test_log_probability_keeps_the_dtype_it_is_given() -> None:
+    logits_EBC, target_EB = _example()
+    chosen = log_probability_of(logits_EBC.double(), target_EB)
+    assert chosen.dtype == torch.float64
+    assert torch.allclose(chosen.exp(), logits_EBC.double().softmax(-1).gather(-1, target_EB[..., None])[..., 0])
+
+
+@pytest.mark.parametrize("size", [1e4, 1e30])
+def test_very_large_logits_give_finite_losses(size: float) -> None:
+    logits_BC = torch.tensor([[size, 0.0, -size], [-size, 0.0, size]], requires_grad=True)
+    loss_B = CrossEntropy()(logits_BC, torch.tensor([0, 0]))
+    assert loss_B.tolist() == pytest.approx([0.0, 2 * size])
+    loss_B.sum().backward()
+    assert logits_BC.grad is not None
+    assert logits_BC.grad.isfinite().all()
