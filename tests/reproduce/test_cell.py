@@ -89,7 +89,7 @@ def test_epochs_at_every_tier(table: str, row: str, column: str, epochs: tuple[i
 
 
 def test_epochs_of_a_second_stage_at_every_tier() -> None:
-    two_stages = {"refit__method": "balanced", "refit__epochs": 10}
+    two_stages: dict[str, Any] = {"refit__method": "balanced", "refit__epochs": 10}
     found = [recipe("table2", "ce", "cifar10-lt-100", tier, **two_stages) for tier in ("smoke", "short", "paper")]
     assert [(one.train.epochs, one.refit.epochs) for one in found] == [(5, 5), (40, 10), (200, 10)]
     refits = [recipe("table2", "balanced", "cifar10-lt-100", tier) for tier in ("smoke", "short")]
