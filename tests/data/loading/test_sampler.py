@@ -39,7 +39,7 @@ def test_classes_are_drawn_by_their_share_and_their_examples_evenly(sampler: str
         seen[row] = repeat + 1
 
 
-@pytest.mark.parametrize("world", [1, 2, 3, 8])
+@pytest.mark.parametrize("world_size", [1, 2, 3, 8])
 @pytest.mark.parametrize("batch", [0, 1, 5, 8, 24])
 def test_shares_make_up_the_batch(world_size: int, batch: int) -> None:
     parts = [Shard(rank, world_size).of(torch.arange(batch)) for rank in range(world_size)]
