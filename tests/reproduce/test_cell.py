@@ -7,6 +7,7 @@ import pytest
 from elfnet.errors import RequestError
 from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import Recipe
+from elfnet.recipe.stages import total_epochs
 from elfnet.reproduce.cell import Cell, recipe_of
 from elfnet.reproduce.paper_table import load_table
 from elfnet.reproduce.tiers import TIERS
@@ -39,6 +40,18 @@ def test_the_paper_tier_is_the_shipped_recipe() -> None:
 )
 def test_length_at_every_tier(table: str, row: str, column: str, epochs: tuple[int, ...]) -> None:
     assert tuple(recipe(table, row, column, tier).train.epochs for tier in ("smoke", "short", "paper")) == epochs
+
+
+def test_a_second_stage_has_a_length_of_its_own() -> None:
+    """In a table it is no longer than an ordinary row, and the training before it is as long as any."""
+    table = load_table("table2")
+    column = table.column("cifar10-lt-100")
+    alone = Cell(table.row("crt").model_copy(update={"method": "balanced"}), column, 0)
+    after = {"refit.method": "balanced", "refit.epochs": 20}
+    for tier, lengths in (("smoke", (5, 5, 5)), ("short", (10, 40, 20)), ("paper", (10, 200, 20))):
+        own = recipe_of(alone, TIERS[tier], {}, starts_from="run")
+        both = recipe_of(Cell(table.row("ce"), column, 0), TIERS[tier], after)
+        assert (total_epochs(own), both.train.epochs, total_epochs(both) - both.train.epochs) == lengths
 
 
 def test_another_length_keeps_the_proportions() -> None:
