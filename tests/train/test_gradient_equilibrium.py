@@ -145,14 +145,14 @@ def _gradients_of_resnet(**how: Any) -> dict[str, Tensor]:
     images = torch.randn(7, 3, 8, 8, dtype=torch.float64)
     target_B = torch.arange(7) % 4
     logits_EBC, visited_EB = ExitingForward(network.eval(), OddOnesLeave(threshold=0.5), **how)(images, target_B)
-    if how["left"] == "drop":
+    if how["after_exit"] == "drop":
         assert exit_taken(visited_EB).tolist() == [3, 0, 1, 0, 2, 0, 1]
     (logits_EBC[..., 0] * visited_EB).sum().backward()
     return {name: p.grad for name, p in network.named_parameters() if p.grad is not None}
 
 
 def test_heads_learn_as_without_it_and_early_stages_less() -> None:
-    plain, balanced = (_gradients_of_resnet(left="drop", equilibrium=on) for on in (False, True))
+    plain, balanced = (_gradients_of_resnet(after_exit="drop", equilibrium=on) for on in (False, True))
     assert plain.keys() == balanced.keys()
     for name, gradient in plain.items():
         same = torch.allclose(gradient, balanced[name], atol=1e-12, rtol=1e-9)
