@@ -28,9 +28,10 @@ def test_trains_goes_on_and_is_evaluated(
     method: str, tiny: Callable[..., Recipe], finished: RunDirectory, tmp_path: Path
 ) -> None:
     overrides: dict[str, Any] = {"train__epochs": 2}
-    if load_recipe(f"digits/{method}").refit.method != "none":
+    refit = load_recipe(f"digits/{method}").refit
+    if refit.method != "none" and not refit.epochs:
         overrides["refit__run"] = str(finished.root)
-    if method == "balanced":
+    if refit.method == "balanced":
         overrides["refit__epochs"] = 2
     recipe = tiny(method, **overrides)
     straight = train_recipe(recipe, tmp_path / "straight")
