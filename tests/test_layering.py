@@ -26,8 +26,9 @@ ORDER = (
     "serve",
     "cli",
 )
-FOUNDATION = {"errors", "registry", "atomic", "cluster", "file_lock", "lazy", "version", "__main__"}
-FILES = sorted(file for file in ROOT.rglob("*.py") if file != ROOT / "__init__.py")
+FOUNDATION = {"errors", "registry", "atomic", "cluster", "file_lock", "lazy", "version"}
+# The package itself and `python -m elfnet` stand above all others.
+FILES = sorted({*ROOT.rglob("*.py")} - {ROOT / "__init__.py", ROOT / "__main__.py"})
 
 
 def _imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
