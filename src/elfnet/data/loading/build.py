@@ -63,7 +63,7 @@ def training_batches(
     """Augmented batches of the training split, drawn by `data.sampler`.
 
     Args:
-        share: this process's part of each batch.
+        shard: this process's part of each batch.
         pairing: what examples are mixed with; None: with nothing.
         selection: which examples an epoch shows; None: all of them.
     """

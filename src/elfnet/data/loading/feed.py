@@ -157,7 +157,7 @@ class SampledFeed:
         labels_N: of the training split.
         batch_size: of all processes together.
         sampler: shuffle, class-balanced, square-root or reversed.
-        share: this process's part of each batch.
+        shard: this process's part of each batch.
         pairing: what examples are mixed with; the feed reads the partners that this process does not hold.
         selection: which examples an epoch shows, with the sampler `shuffle`; None: all of them.
     """
@@ -317,7 +317,7 @@ class EvaluationFeed:
 
     Args:
         examples: size of the split.
-        share: this process's part of the split.
+        shard: this process's part of the split.
     """
 
     def __init__(self, source: BatchSource, examples: int, *, batch_size: int, shard: Shard = UNSHARDED) -> None:
