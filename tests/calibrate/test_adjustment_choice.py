@@ -2,6 +2,7 @@
 
 # Shapes: N examples, E exits, C classes
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from elfnet.calibrate.adjustment_choice import choose_adjustment
+from elfnet.calibrate.risk.sample_size import stratified_part
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.metrics import balanced_accuracy
@@ -64,15 +66,44 @@ def test_a_model_without_a_bias_keeps_its_logits(make_table: TableFactory) -> No
         assert choice.why.startswith("plain logits (cross-validated balanced accuracy")
 
 
-def test_below_two_standard_errors_the_plain_logits_stay(biased: ExitTable, make_table: TableFactory) -> None:
-    """The same small gain is noise on few examples and certain on many."""
-    leaning = (0.15 * (biased.logits_NEC - make_table(examples=3000).logits_NEC)).astype(np.float32)[0]
-    few, many = (
-        replace(table, logits_NEC=table.logits_NEC + leaning)
-        for table in (make_table(examples=120), make_table(examples=30_000))
-    )
-    assert choose_adjustment(few, adjust="auto", taus=TAUS).adjustment is None
-    assert choose_adjustment(many, adjust="auto", taus=TAUS).adjustment is not None
+def test_below_two_standard_errors_the_plain_logits_stay(make_table: TableFactory, log_prior: Floats) -> None:
+    """A gain that may be chance is not taken, however often it is above zero."""
+    taken, left = 0, 0
+    for seed in range(12):
+        table = make_table(examples=300, seed=seed)
+        leaning = replace(table, logits_NEC=(table.logits_NEC + 0.25 * log_prior).astype(np.float32))
+        choice = choose_adjustment(leaning, adjust="auto", taus=TAUS)
+        found = re.search(r"difference ([+-][\d.]+) with a standard error of ([\d.]+)", choice.why)
+        assert found is not None
+        gain, error = float(found[1]), float(found[2])
+        assert (choice.adjustment is not None) is (gain > 2 * error), choice.why
+        taken += choice.adjustment is not None
+        left += 0 < gain < 2 * error
+    assert taken > 0
+    assert left > 0
+
+
+def test_the_difference_is_between_paired_answers(biased: ExitTable) -> None:
+    """Cross-validated by hand: taus of one half, answers of the other; each class counts the same."""
+    why = choose_adjustment(biased, adjust="auto", taus=TAUS).why
+    first_N = stratified_part(biased.labels_N, 0.5, 0)
+    gain_N = np.empty(biased.examples)
+    for fitting_N in (first_N, ~first_N):
+        fitting, judging = (
+            replace(biased, logits_NEC=biased.logits_NEC[rows], labels_N=biased.labels_N[rows])
+            for rows in (fitting_N, ~fitting_N)
+        )
+        fitted = choose_adjustment(fitting, adjust="on", taus=TAUS).adjustment
+        assert fitted is not None
+        right_EN = [
+            (table.logits_at(k).argmax(axis=1) == judging.labels_N)
+            for table in (replace(judging, adjustment=fitted), judging)
+            for k in range(4)
+        ]
+        gain_N[~fitting_N] = np.mean(right_EN[:4], axis=0) - np.mean(right_EN[4:], axis=0)
+    gain = 100 * gain_N.mean()  # 500 examples of every class
+    error = 100 * gain_N.std() / np.sqrt(len(gain_N))
+    assert f"difference {gain:+.2f} with a standard error of {error:.2f}" in why
 
 
 def test_on_and_off(biased: ExitTable, make_table: TableFactory) -> None:

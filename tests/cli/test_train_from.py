@@ -52,6 +52,28 @@ def test_says_what_was_chosen_and_which_neighbourhoods_were_smaller(
         assert said.count(expected) == 1, said
 
 
+def test_a_second_stage_refuses_flags_that_it_does_not_use(
+    elfnet: Call, source: Path, flags: list[str], tmp_path: Path
+) -> None:
+    words = ["train", "digits/balanced", "--from", source, "--out", tmp_path / "run"]
+    for flag, value, instead in (
+        ("train.epochs", "2", "use --refit.epochs"),
+        ("train.lr", "0.2", "use --refit.lr"),
+        ("train.ema_decay", "0.9", "leave it out"),
+        ("criterion.loss", "focal", "leave it out"),
+    ):
+        line = refused(elfnet(*words, f"--{flag}", value))
+        assert (
+            f"--{flag} {value} has no effect on a second stage (refit.method=balanced) with --from; {instead}" in line
+        )
+    unused = ("--train.epochs", "--train.lr")
+    used = [word for k, word in enumerate(flags) if not {flags[k], flags[max(k - 1, 0)]} & {*unused}]
+    code, _, said = elfnet(*words, "--refit.epochs", "1", "--no-report", *used)
+    assert code == 0, said
+    assert "epoch 1/1" in said
+    assert "balanced stage" in said
+
+
 def test_resume_does_not_need_from(elfnet: Call, source: Path, flags: list[str], tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = ["train", "digits/logit-adjustment", "--out", out, "--no-report", *flags]

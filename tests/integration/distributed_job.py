@@ -183,10 +183,10 @@ def recipe(**changes: Any) -> Recipe:
     return load_recipe("digits/elf-ce-drw", settings | changes)
 
 
-def second_stage(source: Path) -> Recipe:
-    """New classifiers on the features of that run."""
-    own = {"refit.method": "balanced", "refit.run": str(source), "refit.epochs": 2, "refit.head": "cosine"}
-    return recipe(**own)
+def second_stage(source: Path | None = None) -> Recipe:
+    """New classifiers on the features of that run; without one on those of its own."""
+    run = {} if source is None else {"refit.run": str(source)}
+    return recipe(**run, **{"refit.method": "balanced", "refit.epochs": 2, "refit.head": "cosine"})
 
 
 def main(directory: Path) -> None:
@@ -196,6 +196,7 @@ def main(directory: Path) -> None:
     run = train_recipe(recipe(), directory / "two", launch=launch)
     train_recipe(recipe(), directory / "stopped", launch=launch, stop_after=lambda done: done == 1)
     train_recipe(second_stage(run.root), directory / "second", launch=launch)
+    train_recipe(second_stage(), directory / "both", launch=launch)
     # What the first refuses, all refuse.
     refusal = ""
     try:

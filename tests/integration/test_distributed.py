@@ -151,6 +151,15 @@ def test_a_second_stage_is_that_of_one_process(two: Path, job: ModuleType, tmp_p
         assert one["calibration_balanced_accuracy"] == two_["calibration_balanced_accuracy"]
 
 
+def test_both_stages_of_one_run(two: Path) -> None:
+    """The second stage starts in processes that have trained the first."""
+    run = RunDirectory(two / "both")
+    assert [record["stage"] for record in run.log()] == ["training"] * 2 + ["balanced"] * 2
+    weights, begun = (load_checkpoint(RunDirectory(two / name).checkpoint("last")).weights for name in ("both", "two"))
+    for name, tensor in weights.items():
+        assert torch.equal(tensor, begun.get(name, torch.zeros(()))) is ("classifier" not in name)
+
+
 @pytest.mark.slow
 def test_a_killed_worker_is_restarted_and_the_run_ends_as_undisturbed(two: Path, tmp_path: Path) -> None:
     """torchrun starts the processes again; they go on after the last checkpoint."""

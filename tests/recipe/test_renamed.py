@@ -48,6 +48,16 @@ def test_a_stored_recipe_is_translated(tmp_path: Path) -> None:
     assert (recipe.train.epochs, recipe.data.ratio) == (6, 10)
 
 
+def test_a_stored_recipe_with_overrides(tmp_path: Path) -> None:
+    """As when a run is resumed with a flag: the old name in its file is translated, one in the flag is refused."""
+    file = tmp_path / "recipe.toml"
+    file.write_text("[train]\nlength = 3\n")
+    recipe = load_stored_recipe(file, {"train.seed": 7})
+    assert (recipe.train.epochs, recipe.train.seed) == (3, 7)
+    with pytest.raises(RequestError, match=r"train\.length is now called train\.epochs"):
+        load_stored_recipe(file, {"train.length": 7})
+
+
 def test_a_record_is_recognised_under_its_old_name() -> None:
     asked = Recipe().model_dump(mode="json")
     there = {section: dict(fields) for section, fields in asked.items()}

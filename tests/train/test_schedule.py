@@ -1,5 +1,6 @@
 """Schedules: golden numbers, warm-up, and every length."""
 
+from dataclasses import replace
 from math import cos, pi
 
 import pytest
@@ -90,6 +91,13 @@ def test_cosine_falls_to_zero_after_the_warm_up(epochs: int, steps: int, warmup:
         assert rate == pytest.approx(0.1 * fall * rise, rel=1e-9)
     assert all(rate > 0 for rate in rates)
     assert rates[-1] < 0.1 * (pi / (length - rising)) ** 2
+
+
+def test_a_later_stage_starts_its_schedule_at_its_first_epoch() -> None:
+    schedule = Schedule(kind="cosine", epochs=5, lr=0.1, warmup=1, lr_steps=(), lr_factor=1, drw_start=0)
+    later = replace(schedule, first_epoch=40)
+    rates = [schedule.learning_rate(epoch, step, 7) for epoch in range(5) for step in range(7)]
+    assert [later.learning_rate(40 + epoch, step, 7) for epoch in range(5) for step in range(7)] == rates
 
 
 def test_cosine_does_not_read_the_steps() -> None:

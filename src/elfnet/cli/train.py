@@ -6,7 +6,7 @@ from pathlib import Path
 from elfnet.cli.arguments import Parser, add_recipe_flags, recipe_overrides
 from elfnet.cli.output import console, exits_table, points_table, print_json
 from elfnet.errors import RequestError
-from elfnet.recipe.load import DEFAULT_RECIPE, load_recipe
+from elfnet.recipe.load import DEFAULT_RECIPE, load_recipe, load_stored_recipe
 from elfnet.recipe.schema import Recipe
 from elfnet.recipe.stages import COMPUTED_AS_BEFORE
 
@@ -122,4 +122,5 @@ def _recipe_to_resume(out: Path, name: str | None, overrides: dict[str, object])
         return begun
     # Which run it started from is no question any more: its weights are in this run's own checkpoint.
     source = {"refit.run": begun.refit.run} if begun.refit.run else {}
-    return load_recipe(name or str(there.recipe_file), {**overrides, **source})
+    settings = {**overrides, **source}
+    return load_stored_recipe(there.recipe_file, settings) if name is None else load_recipe(name, settings)

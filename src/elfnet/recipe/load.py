@@ -165,6 +165,21 @@ def load_recipe(name: str = DEFAULT_RECIPE, overrides: Mapping[str, Any] | None 
         >>> load_recipe("cifar10-lt/elf-ce-drw", {"train.epochs": 40, "data.ratio": 50}).train.epochs
         40
     """
+    return validate_recipe(name, _merged(_layers(name), _nested(name, overrides)))
+
+
+def load_stored_recipe(path: Path, overrides: Mapping[str, Any] | None = None) -> Recipe:
+    """The recipe that a run directory holds; names of earlier versions are translated.
+
+    Args:
+        overrides: by dotted name, as of `load_recipe`.
+    """
+    stored = translate_stored(_read_toml(path))
+    return validate_recipe(str(path), _merged(stored, _nested(str(path), overrides)))
+
+
+def _nested(name: str, overrides: Mapping[str, Any] | None) -> Layer:
+    """Overrides by section; `name` is used in messages only."""
     nested: Layer = {}
     for dotted, value in (overrides or {}).items():
         section, _, field = dotted.partition(".")
@@ -172,12 +187,7 @@ def load_recipe(name: str = DEFAULT_RECIPE, overrides: Mapping[str, Any] | None 
             raise RequestError(f"override {dotted!r} must name a section and a setting, such as train.epochs")
         nested.setdefault(section, {})[field] = value
     _unknown_fields(name, nested)
-    return validate_recipe(name, _merged(_layers(name), nested))
-
-
-def load_stored_recipe(path: Path) -> Recipe:
-    """The recipe that a run directory holds; names of earlier versions are translated."""
-    return validate_recipe(str(path), translate_stored(_read_toml(path)))
+    return nested
 
 
 def recipe_text(recipe: Recipe) -> str:

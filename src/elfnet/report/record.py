@@ -238,10 +238,18 @@ _REFITS = {
 }
 
 
+_POLICIES = {
+    "autoaugment": "+AutoAugment",
+    "randaugment": "+RandAugment",
+    "trivialaugment": "+TrivialAugment",
+}
+
+
 def method_name(recipe: Recipe) -> str:
     """Return the name that tables of the literature give to the method of a recipe.
 
-    It states the base loss, the exit rule around it, the class weighting, and mixing or a refitted classifier.
+    It states the base loss, the exit rule around it, the class weighting, the augmentation policy, mixing, experts, and
+    a refitted classifier.
 
     Example:
         >>> from elfnet.recipe.load import load_recipe
@@ -256,7 +264,9 @@ def method_name(recipe: Recipe) -> str:
     if recipe.criterion.reweight != "none":
         # Deferred re-weighting, or weights from the first epoch on.
         name += "+DRW" if recipe.train.drw_start > 0 else f"+RW({recipe.criterion.reweight})"
-    name += _MIXINGS.get(recipe.train.mix, "")
+    name += _POLICIES.get(recipe.data.policy, "") + _MIXINGS.get(recipe.train.mix, "")
+    if recipe.model.experts > 1:
+        name += f", {recipe.model.experts} experts"
     return name if recipe.refit.method == "none" else f"{_REFITS[recipe.refit.method]} on {name}"
 
 
