@@ -28,10 +28,12 @@ def test_trains_goes_on_and_is_evaluated(
     method: str, tiny: Callable[..., Recipe], finished: RunDirectory, tmp_path: Path
 ) -> None:
     overrides: dict[str, Any] = {"train__epochs": 2}
-    if load_recipe(f"digits/{method}").refit.method != "none":
-        overrides["refit__run"] = str(finished.root)
-    if method == "balanced":
+    refit = load_recipe(f"digits/{method}").refit
+    if refit.method == "balanced":
         overrides["refit__epochs"] = 2
+    # The strong methods have a second stage of their own run.
+    if refit.method != "none" and not method.endswith(("-strong", "-strong-experts")):
+        overrides["refit__run"] = str(finished.root)
     recipe = tiny(method, **overrides)
     straight = train_recipe(recipe, tmp_path / "straight")
     train_recipe(recipe, tmp_path / "stopped", stop_after=lambda _: True)
