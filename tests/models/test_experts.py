@@ -91,21 +91,21 @@ def _gradients(network: nn.Module) -> dict[str, Tensor]:
     return {name: p.grad.clone() for name, p in network.named_parameters() if p.grad is not None}
 
 
-def _step(network: StagedNetwork, images: Tensor, rule: TrainingRule, left: Literal["mask", "drop"]) -> Tensor:
+def _step(network: StagedNetwork, images: Tensor, rule: TrainingRule, after_exit: Literal["mask", "drop"]) -> Tensor:
     """Gradients of the ELF loss; the exit that each example took."""
     network.zero_grad(set_to_none=True)
-    answers_EBC, visited_EB = ExitingForward(network, rule, after_exit=left)(images, TARGET_B)
+    answers_EBC, visited_EB = ExitingForward(network, rule, after_exit=after_exit)(images, TARGET_B)
     loss = ELFLoss(CrossEntropy64(), network.exits, experts=network.experts)
     loss(answers_EBC, Labels(TARGET_B), visited_EB, WEIGHTS_C).sum().backward()
     return exit_taken(visited_EB)
 
 
-@pytest.mark.parametrize("left", ["mask", "drop"])
+@pytest.mark.parametrize("after_exit", ["mask", "drop"])
 @pytest.mark.parametrize("threshold", [0.2, 0.45, 1.0])
 def test_a_step_is_that_of_a_literal_loop(
-    network: StagedNetwork, images: Tensor, threshold: float, left: Literal["mask", "drop"]
+    network: StagedNetwork, images: Tensor, threshold: float, after_exit: Literal["mask", "drop"]
 ) -> None:
-    taken_B = _step(network, images, TrainingRule(threshold=threshold), left)
+    taken_B = _step(network, images, TrainingRule(threshold=threshold), after_exit)
     found = _gradients(network)
     network.zero_grad(set_to_none=True)
     own, answers = _literal_logits(network, images)
@@ -128,13 +128,13 @@ def test_a_step_is_that_of_a_literal_loop(
         torch.testing.assert_close(found[name], gradient, rtol=1e-9, atol=1e-11, msg=name)
 
 
-@pytest.mark.parametrize("left", ["mask", "drop"])
-def test_the_answer_decides_who_leaves_and_not_the_expert_alone(left: Literal["mask", "drop"]) -> None:
+@pytest.mark.parametrize("after_exit", ["mask", "drop"])
+def test_the_answer_decides_who_leaves_and_not_the_expert_alone(after_exit: Literal["mask", "drop"]) -> None:
     """Expert 2 alone is right and sure, but the mean of experts 1 and 2 is wrong; that of the first three is right."""
     experts = [_Constant(logits) for logits in ([0.0, 10.0], [5.0, 0.0], [30.0, 0.0], [0.0, 0.0])]
     groups = [nn.Identity() for _ in experts]
     network = ExpertNetwork([nn.Flatten()], [_Constant([0.0, 0.0])], groups, experts, classes=2)
-    forward = ExitingForward(network, TrainingRule(threshold=0.9), after_exit=left)
+    forward = ExitingForward(network, TrainingRule(threshold=0.9), after_exit=after_exit)
     _, visited_EB = forward(torch.zeros(1, 3), torch.zeros(1, dtype=torch.long))
     assert exit_taken(visited_EB).tolist() == [3]
 
@@ -258,13 +258,13 @@ def test_too_few_experts_are_refused() -> None:
         ExpertNetwork([nn.Flatten()], [nn.Identity()], [nn.Identity()], [nn.Identity()], classes=2)
 
 
-@pytest.mark.parametrize("left", ["mask", "drop"])
+@pytest.mark.parametrize("after_exit", ["mask", "drop"])
 def test_a_compiled_step_is_the_same_step(
-    network: StagedNetwork, images: Tensor, left: Literal["mask", "drop"], monkeypatch: pytest.MonkeyPatch
+    network: StagedNetwork, images: Tensor, after_exit: Literal["mask", "drop"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a backend that traces and does not generate code, which would take minutes."""
     rule = TrainingRule(threshold=0.45)
-    taken_B = _step(network, images, rule, left)
+    taken_B = _step(network, images, rule, after_exit)
     assert len(set(taken_B.tolist())) >= 4
     expected = _gradients(network)
     compile_in_full = torch.compile
@@ -273,7 +273,7 @@ def test_a_compiled_step_is_the_same_step(
     monkeypatch.setattr(
         torch, "compile", lambda run, **how: compile_in_full(run, **how | {"backend": "aot_eager", "fullgraph": True})
     )
-    compiled = ExitingForward(network, rule, after_exit=left, equilibrium=False)
+    compiled = ExitingForward(network, rule, after_exit=after_exit, equilibrium=False)
     compiled.compile_for(len(images))
     network.zero_grad(set_to_none=True)
     answers_EBC, visited_EB = compiled(images, TARGET_B)

@@ -71,10 +71,10 @@ def _gradients(network: StagedNetwork) -> dict[str, float]:
     return {name: float(p.grad) for name, p in network.named_parameters() if p.grad is not None}
 
 
-@pytest.mark.parametrize("left", ["mask", "drop"])
-def test_gradients_are_those_computed_by_hand(left: Literal["mask", "drop"]) -> None:
+@pytest.mark.parametrize("after_exit", ["mask", "drop"])
+def test_gradients_are_those_computed_by_hand(after_exit: Literal["mask", "drop"]) -> None:
     network = StagedNetwork([Times(w) for w in STAGES], [Times(w) for w in HEADS], classes=1)
-    forward = ExitingForward(network, NobodyLeaves(threshold=0.5), after_exit=left, equilibrium=True)
+    forward = ExitingForward(network, NobodyLeaves(threshold=0.5), after_exit=after_exit, equilibrium=True)
     logits_EBC, _ = forward(torch.ones(1, 1, dtype=torch.float64), torch.zeros(1, dtype=torch.long))
     assert logits_EBC.flatten().tolist() == [f * w for f, w in zip(FEATURES, HEADS, strict=True)]
     logits_EBC.sum().backward()
@@ -101,8 +101,8 @@ def test_every_tensor_that_a_stage_passes_on_is_scaled() -> None:
     assert _gradients(network)["stages.1.factor"] == pytest.approx(11 * INTO_2 * FEATURES[0], rel=1e-12)
 
 
-@pytest.mark.parametrize("left", ["mask", "drop"])
-def test_experts_weigh_as_much_as_other_exits_and_get_their_full_gradient(left: Literal["mask", "drop"]) -> None:
+@pytest.mark.parametrize("after_exit", ["mask", "drop"])
+def test_experts_weigh_as_much_as_other_exits_and_get_their_full_gradient(after_exit: Literal["mask", "drop"]) -> None:
     groups, classifiers = (5.0, 6.0, 7.0), (13.0, 17.0, 19.0)
     network = ExpertNetwork(
         [Times(w) for w in STAGES[:2]],
@@ -111,7 +111,7 @@ def test_experts_weigh_as_much_as_other_exits_and_get_their_full_gradient(left: 
         [Times(w) for w in classifiers],
         classes=1,
     )
-    forward = ExitingForward(network, NobodyLeaves(threshold=0.5), after_exit=left, equilibrium=True)
+    forward = ExitingForward(network, NobodyLeaves(threshold=0.5), after_exit=after_exit, equilibrium=True)
     answers_EBC, _ = forward(torch.ones(1, 1, dtype=torch.float64), torch.zeros(1, dtype=torch.long))
     torch.autograd.backward(own_logits(answers_EBC, experts=3).sum())
     # Behind stage 2 are four exits: its own head and three experts. Behind stage 1 there is one more.
@@ -186,8 +186,8 @@ def test_memory_layout_is_kept() -> None:
     assert scale_gradient(features, 0.5).is_contiguous(memory_format=torch.channels_last)
 
 
-@pytest.mark.parametrize("left", ["mask", "drop"])
-def test_a_compiled_step_is_the_same_step(left: Literal["mask", "drop"]) -> None:
+@pytest.mark.parametrize("after_exit", ["mask", "drop"])
+def test_a_compiled_step_is_the_same_step(after_exit: Literal["mask", "drop"]) -> None:
     """With a backend that traces and does not generate code, which would take a minute."""
     torch.manual_seed(0)
     layers = [nn.Sequential(nn.Linear(a, b), nn.Tanh()) for a, b in pairwise((6, 5, 5, 5))]
@@ -200,9 +200,9 @@ def test_a_compiled_step_is_the_same_step(left: Literal["mask", "drop"]) -> None
         (logits_EBC.square().sum(dim=-1) * visited_EB).sum().backward()
         return [p.grad for p in network.parameters() if p.grad is not None]
 
-    forward = ExitingForward(network, OddOnesLeave(threshold=0.5), after_exit=left, equilibrium=True)
+    forward = ExitingForward(network, OddOnesLeave(threshold=0.5), after_exit=after_exit, equilibrium=True)
     expected = gradients(forward)
-    compiled = ExitingForward(network, OddOnesLeave(threshold=0.5), after_exit=left, equilibrium=True)
+    compiled = ExitingForward(network, OddOnesLeave(threshold=0.5), after_exit=after_exit, equilibrium=True)
     with pytest.MonkeyPatch.context() as patch:
         _without_code_generation(patch)
         compiled.compile_for(8)
