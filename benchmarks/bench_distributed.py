@@ -104,14 +104,14 @@ def main() -> None:
 
     seconds = interleaved(
         {
-            "one process": lambda: on_threads(2, lambda: single.run_epoch(0) if processes.first else None),
+            "one process": lambda: on_threads(2, lambda: single.run_epoch(0) if processes.is_rank0 else None),
             "two processes": lambda: on_threads(1, lambda: shared.run_epoch(0)),
             "two processes, exchange at the end": lambda: on_threads(1, lambda: at_the_end.run_epoch(0)),
         },
         rounds=ROUNDS,
         warmup=1,
     )
-    if processes.first:
+    if processes.is_rank0:
         write_results(
             "distributed",
             {

@@ -3,8 +3,8 @@
     python benchmarks/bench_less_work.py RUN PLAIN
 
 RUN and PLAIN are finished runs of the same data and length, trained one after the other on a machine that did nothing
-else. Multiply-adds are counted from the log: examples shown, the exits that they visited (with `exits.left=drop`; else
-all), and the size of the images. Accuracy is that of the calibration split at full depth.
+else. Multiply-adds are counted from the log: examples shown, the exits that they visited (with
+`exits.after_exit=drop`; else all), and the size of the images. Accuracy is that of the calibration split at full depth.
 """
 
 import sys
@@ -24,7 +24,7 @@ def multiply_adds(run: RunDirectory) -> float:
     recipe, info = run.recipe(), run.info()
     cost = info["multiply_adds"]
     to_exit_E = np.cumsum(np.array(cost["stages"]) + np.array(cost["heads"]))
-    drops = recipe.exits.left == "drop" and recipe.exits.rule == "elf"
+    drops = recipe.exits.after_exit == "drop" and recipe.exits.rule == "elf"
     total = 0.0
     for record in _training(run.log()):
         per_image = float(np.dot(record["exit_share"], to_exit_E)) if drops else float(to_exit_E[-1])
@@ -57,7 +57,7 @@ def main() -> None:
             "settings": {
                 "train.resize_start": settings.train.resize_start,
                 "train.prune": settings.train.prune,
-                "exits.left": settings.exits.left,
+                "exits.after_exit": settings.exits.after_exit,
             },
             "multiply-adds relative to plain (aim: at most 0.5)": round(multiply_adds(run) / multiply_adds(plain), 3),
             "time relative to plain (aim: at most 0.5)": round(seconds[run.root] / seconds[plain.root], 3),

@@ -109,7 +109,7 @@ def ours(
     network = build_network("resnet32", classes=CLASSES, exits=exits)
     if machine.channels_last:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    forward = ExitingForward(network, rule, left="drop" if left == "drop" else "mask")
+    forward = ExitingForward(network, rule, after_exit="drop" if left == "drop" else "mask")
     optimiser = build_optimizer(network, lr=0.1, momentum=0.9, weight_decay=2e-4)
     if machine.compile:
         forward.compile_for(BATCH)

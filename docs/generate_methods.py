@@ -31,7 +31,7 @@ probability that goes as 1/n (its authors: `--train.mix_probability 0.5 --train.
 the label with the larger share is the one that eq. 1 asks to be right; exits decide by the logits themselves, not by
 those that a loss has moved. What makes no sense is refused with the reason: class weights over a loss that corrects for
 counts itself, mixed features behind exits that saw them unmixed, distillation from a last exit that examples no longer
-reach (`exits.left=drop`).
+reach (`exits.after_exit=drop`).
 
 ## A balanced second stage
 

@@ -26,7 +26,7 @@ ORDER = (
     "serve",
     "cli",
 )
-FOUNDATION = {"errors", "registry", "atomic", "cluster", "file_lock", "lazy", "version"}
+FOUNDATION = {"errors", "registry", "atomic", "cluster", "file_lock", "lazy", "version", "__main__"}
 FILES = sorted(file for file in ROOT.rglob("*.py") if file != ROOT / "__init__.py")
 
 

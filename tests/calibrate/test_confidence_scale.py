@@ -117,7 +117,7 @@ def test_of_a_very_large_table_examples_are_left_out_evenly(
     table = make_table()
     whole = fit_scales(table)
     thinned = make_table(logits_NEC=table.logits_NEC[::3], labels_N=table.labels_N[::3])
-    monkeypatch.setattr(confidence_scale, "MOST_LOGITS", 600 * 6 // 3)
+    monkeypatch.setattr(confidence_scale, "MAX_LOGITS", 600 * 6 // 3)
     assert fit_scales(table) == fit_scales(thinned) != whole
-    monkeypatch.setattr(confidence_scale, "MOST_LOGITS", 600 * 6)
+    monkeypatch.setattr(confidence_scale, "MAX_LOGITS", 600 * 6)
     assert fit_scales(table) == whole

@@ -237,7 +237,7 @@ def test_interrupted_run_says_how_to_go_on(tiny_recipe: Path, tmp_path: Path) ->
     ("verb", "expected"),
     [
         ("report", "elfnet: interrupted\n"),
-        ("sweep", "elfnet: interrupted; what was finished is kept, and the same command goes on\n"),
+        ("sweep", "elfnet: interrupted; progress is saved; run the same command to resume\n"),
     ],
 )
 def test_an_interruption_promises_only_what_the_verb_does(

@@ -1,4 +1,4 @@
-"""elfnet reproduce: what is listed, filled, stopped and refused."""
+"""elfnet reproduce: listing, filling, stopping and resuming a table, and wrong requests."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from elfnet.reproduce import run_cell, run_table
+from elfnet.reproduce import run as run_module
 
 Call = Callable[..., tuple[int, str, str]]
 COLUMN = "cifar10-lt-100"
@@ -44,12 +44,12 @@ def test_list(elfnet: Call, tmp_path: Path) -> None:
         (["table4"], "invalid choice: 'table4'"),
         (["table2", "--rows", "elf-ce-drv"], "did you mean 'elf-ce-drw'"),
         (["table2", "--columns", "cifar10-lt-101"], "did you mean 'cifar10-lt-10"),
-        (["table2", "--seeds", "0,x"], "--seeds: '0,x' must be whole numbers with commas between them"),
-        (["table2", "--rows", ","], "--rows: ',' names nothing"),
-        (["table2", "--seeds", "0,0"], "twice"),
-        (["table2", "--tier", "long"], "--tier"),
-        (["table2", "--max-hours", "-1"], "--max-hours -1"),
-        (["table2", "--train.seed", "1"], "use --seeds"),
+        (["table2", "--seeds", "0,x"], "--seeds: '0,x' must be whole numbers separated by commas"),
+        (["table2", "--rows", ","], "--rows: ',' contains no name; --list shows the names"),
+        (["table2", "--seeds", "0,0"], "--seeds 0,0 has a seed twice; give each seed once"),
+        (["table2", "--tier", "long"], "argument --tier: invalid choice: 'long'"),
+        (["table2", "--max-hours", "-1"], "--max-hours -1 must not be negative"),
+        (["table2", "--train.seed", "1"], "--train.seed cannot be set for a whole table; use --seeds"),
         (["table2", "--train.epoch", "1"], "did you mean --train.epochs"),
     ],
 )
@@ -59,23 +59,23 @@ def test_wrong_requests(elfnet: Call, tmp_path: Path, words: list[str], expected
     assert expected in error
 
 
-def test_an_interrupt_stops_after_the_epoch_and_the_same_command_goes_on(
+def test_an_interrupt_stops_after_the_epoch_and_the_same_command_resumes(
     elfnet: Call, tmp_path: Path, flags: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
     words = ["reproduce", "table2", "--rows", "ce", "--columns", COLUMN, "--threads", 1, "--out", out, *flags]
-    real = run_cell.run_cell
+    run_cell = run_module.run_cell
 
-    def interrupted(*given: Any, **how: Any) -> bool:
+    def interrupted(*args: Any, **options: Any) -> bool:
         os.kill(os.getpid(), signal.SIGINT)
-        return real(*given, **how)
+        return run_cell(*args, **options)
 
     before = signal.getsignal(signal.SIGINT)
     with monkeypatch.context() as patched:
-        patched.setattr(run_table, "run_cell", interrupted)
+        patched.setattr(run_module, "run_cell", interrupted)
         code, said, progress = elfnet(*words)
     assert code == 130
-    assert "0 of 1 runs are done; stopped" in said
+    assert "stopped: 0 of 1 runs are done; progress is saved; run the same command to resume\n" in said
     assert "stopping after this epoch" in progress
     assert "epoch 1/3" in progress
     assert "epoch 2/3" not in progress
@@ -83,7 +83,7 @@ def test_an_interrupt_stops_after_the_epoch_and_the_same_command_goes_on(
     code, said, progress = elfnet(*words, "--json")
     assert code == 0
     assert "going on after epoch 1/3" in progress
-    assert "left for all" in progress
+    assert "left for all runs" in progress
     results = json.loads(said)
     assert (results["done"], results["runs"], results["stopped"]) == (1, 1, False)
     assert {file.name for file in out.glob("table.*")} == {"table.md", "table.html", "table.tex", "table.json"}
@@ -92,11 +92,12 @@ def test_an_interrupt_stops_after_the_epoch_and_the_same_command_goes_on(
     assert "train.lr=0.1, not 0.3" in error
 
 
-def test_a_failed_run_is_the_last_word(elfnet: Call, tmp_path: Path) -> None:
+def test_a_failed_run_is_reported_last(elfnet: Call, tmp_path: Path) -> None:
     code, _, error = elfnet(
         *("reproduce", "table1", "--tier", "short", "--rows", "ce", "--columns", "imagenet-lt"),
         *("--data.root", tmp_path / "nowhere", "--out", tmp_path / "out"),
     )
     assert code == 1
-    assert "1 of 1 runs failed, the first being imagenet-lt/ce/seed0" in error.splitlines()[-1]
+    assert "1 of 1 runs failed, the first is imagenet-lt/ce/seed0 (" in error.splitlines()[-1]
+    assert error.endswith("; progress is saved; run the same command to resume\n")
     assert "not run" in (tmp_path / "out" / "table.md").read_text()

@@ -129,7 +129,7 @@ def test_trains_with_examples_that_leave(training: StagedNetwork, left: str) -> 
     # Two examples leave at the first exit; the other four have a label that no exit predicts.
     never = [min(set(range(CLASSES)) - set(predicted_EB[:, b].tolist())) for b in range(2, 6)]
     target_B = torch.tensor([*predicted_EB[0, :2].tolist(), *never])
-    forward = ExitingForward(training, TrainingRule(threshold=0.0), left="drop" if left == "drop" else "mask")
+    forward = ExitingForward(training, TrainingRule(threshold=0.0), after_exit="drop" if left == "drop" else "mask")
     logits_EBC, visited_EB = forward(images, target_B)
     assert visited_EB[:2].tolist() == [[True] * 6, [False] * 2 + [True] * 4]
     torch.autograd.backward((logits_EBC * visited_EB.unsqueeze(-1)).square().sum())

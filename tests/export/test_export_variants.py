@@ -65,7 +65,7 @@ def make(run: RunDirectory, graphs: Graphs) -> Callable[[str], MadeVariant]:
 @pytest.fixture
 def always_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """On sixty images one is more than a point, and tiny networks are no quicker in integers."""
-    monkeypatch.setattr(module, "MOST_POINTS_LOST", 100.1)
+    monkeypatch.setattr(module, "MAX_POINTS_LOST", 100.1)
     monkeypatch.setattr(module, "time_ratio", lambda *_: 0.75)
 
 
@@ -116,7 +116,7 @@ def test_int8_that_is_slower_is_refused_and_nothing_is_written(
     run: RunDirectory, graphs: Graphs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(export_module, "export_stages", lambda *_: graphs)
-    monkeypatch.setattr(module, "MOST_POINTS_LOST", 100.1)
+    monkeypatch.setattr(module, "MAX_POINTS_LOST", 100.1)
     monkeypatch.setattr(module, "time_ratio", lambda _own, _plain, images: 1.25 if len(images) == 1 else 0.5)
     with pytest.raises(RequestError) as caught:
         export_run(run, tmp_path / "a.elfnet", precisions=["int8"])

@@ -196,7 +196,7 @@ def test_damaged_bytes_are_refused_or_read_but_never_crash(tmp_path: Path, pictu
             path.write_bytes(damaged.tobytes())
             # Anything but a WorkError fails the test.
             with suppress(WorkError):
-                read_image(path, mode="RGB", most_pixels=10_000)
+                read_image(path, mode="RGB", max_pixels=10_000)
 
 
 @pytest.mark.parametrize(("width", "height"), [(85_000, 1_000), (12_000, 10_000), (60_000, 60_000)])
@@ -213,9 +213,9 @@ def test_limits(tmp_path: Path, picture: Image.Image) -> None:
     path = tmp_path / "a.bmp"
     picture.save(path)
     size = path.stat().st_size
-    assert f"{size - 1:,} bytes" in refused(path, most_bytes=size - 1)
-    assert "the limit is 34" in refused(path, most_pixels=34)
-    assert read_image(path, mode="RGB", most_bytes=size, most_pixels=35).shape == (5, 7, 3)
+    assert f"{size - 1:,} bytes" in refused(path, max_bytes=size - 1)
+    assert "the limit is 34" in refused(path, max_pixels=34)
+    assert read_image(path, mode="RGB", max_bytes=size, max_pixels=35).shape == (5, 7, 3)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
@@ -230,7 +230,7 @@ def test_pictures_in_memory_are_checked_alike(picture: Image.Image) -> None:
     with pytest.raises(WorkError, match="the picture has mode CMYK"):
         part_of_picture(picture.convert("CMYK"), mode="RGB", choose=whole, limits=Limits())
     with pytest.raises(WorkError, match="the limit is 34"):
-        part_of_picture(picture, mode="RGB", choose=whole, limits=Limits(most_pixels=34))
+        part_of_picture(picture, mode="RGB", choose=whole, limits=Limits(max_pixels=34))
 
 
 def test_the_content_of_a_file_is_read_like_the_file(tmp_path: Path, colours: NDArray[np.uint8]) -> None:
@@ -246,7 +246,7 @@ def test_the_content_of_a_file_is_read_like_the_file(tmp_path: Path, colours: ND
     [
         (b"", {}, "it is empty; copy it again"),
         (b"hello", {}, "it is not an image or is damaged; give one of: JPEG, "),
-        (b"x" * 101, {"most_bytes": 100}, "it has more than 100 bytes; make it smaller"),
+        (b"x" * 101, {"max_bytes": 100}, "it has more than 100 bytes; make it smaller"),
         (png_header(9000, 9000), {}, "it has 9000 x 9000 pixels, the limit is 80,000,000; make it smaller"),
         (png_header(30, 30), {}, "it is damaged or not an image"),
         (png_header(3, 3, bits=16), {}, "it has 16 bits a channel, which is not converted silently"),

@@ -127,7 +127,7 @@ def trajectory(
     """Weights after every epoch, the log, and whether anyone of this process's share reached the last exit, by step."""
     trained = network_with_experts() if experts else network(16 if mix in ("cutmix", "cmo") else FEATURES)
     mixing = mixing_of(mix)
-    forward = ExitingForward(trained, TrainingRule(threshold=0.4), left=left, equilibrium=experts)
+    forward = ExitingForward(trained, TrainingRule(threshold=0.4), after_exit=left, equilibrium=experts)
     reached: list[bool] = []
     forward.register_forward_hook(lambda _module, _inputs, outputs: reached.append(bool(outputs[1][-1].any())))
     trainer = Trainer(
@@ -150,7 +150,7 @@ def trajectory(
             seed=1,
             device=torch.device("cpu"),
             sampler=sampler,
-            share=DistributedContext(fabric).share,
+            shard=DistributedContext(fabric).shard,
             pairing=mixing,
         ),
         is_head_C=head_classes(COUNTS),

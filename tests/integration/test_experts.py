@@ -42,7 +42,9 @@ TOO_NEAR = 1e-4
 @pytest.fixture(scope="module")
 def run(tiny: Callable[..., Recipe], tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """Trained with `drop` and gradient equilibrium, calibrated and measured; do not write into it."""
-    recipe = tiny(model__experts=EXPERTS, exits__left="drop", exits__train_threshold="0.3", criterion__equilibrium=True)
+    recipe = tiny(
+        model__experts=EXPERTS, exits__after_exit="drop", exits__train_threshold="0.3", criterion__equilibrium=True
+    )
     trained = train_recipe(recipe, tmp_path_factory.mktemp("runs") / "experts")
     measure_run(trained, calibrate_run(trained))
     return trained

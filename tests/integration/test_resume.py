@@ -35,7 +35,7 @@ def stopped_and_resumed(recipe: Recipe, out: Path, *, stops: tuple[int, ...]) ->
     ("method", "overrides"),
     [
         ("elf-ce-drw", {}),
-        ("elf-ce-drw", {"exits__left": "drop", "exits__train_threshold": "0.3"}),
+        ("elf-ce-drw", {"exits__after_exit": "drop", "exits__train_threshold": "0.3"}),
         ("ldam-drw", {"train__channels_last": "off"}),
         # So little that the temperature rises from the first step on.
         ("distilled-exits", {"criterion__distil_confidence": 0.11}),
@@ -44,7 +44,7 @@ def stopped_and_resumed(recipe: Recipe, out: Path, *, stops: tuple[int, ...]) ->
             "elf-ce-drw",
             {
                 "model__experts": 2,
-                "exits__left": "drop",
+                "exits__after_exit": "drop",
                 "exits__train_threshold": "0.3",
                 "criterion__equilibrium": True,
             },
@@ -78,7 +78,7 @@ def test_resumed_equals_uninterrupted(
 @pytest.mark.slow
 @pytest.mark.parametrize("left", ["mask", "drop"])
 def test_resumed_equals_uninterrupted_compiled(tiny: Callable[..., Recipe], tmp_path: Path, left: str) -> None:
-    recipe = tiny(train__compile="on", exits__left=left, exits__train_threshold="0.3")
+    recipe = tiny(train__compile="on", exits__after_exit=left, exits__train_threshold="0.3")
     whole = train_recipe(recipe, tmp_path / "whole")
     parts = stopped_and_resumed(recipe, tmp_path / "parts", stops=(2, 4))
     assert outcome(parts) == outcome(whole)

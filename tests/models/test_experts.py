@@ -94,7 +94,7 @@ def _gradients(network: nn.Module) -> dict[str, Tensor]:
 def _step(network: StagedNetwork, images: Tensor, rule: TrainingRule, left: Literal["mask", "drop"]) -> Tensor:
     """Gradients of the ELF loss; the exit that each example took."""
     network.zero_grad(set_to_none=True)
-    answers_EBC, visited_EB = ExitingForward(network, rule, left=left)(images, TARGET_B)
+    answers_EBC, visited_EB = ExitingForward(network, rule, after_exit=left)(images, TARGET_B)
     loss = ELFLoss(CrossEntropy64(), network.exits, experts=network.experts)
     loss(answers_EBC, Labels(TARGET_B), visited_EB, WEIGHTS_C).sum().backward()
     return exit_taken(visited_EB)
@@ -134,7 +134,7 @@ def test_the_answer_decides_who_leaves_and_not_the_expert_alone(left: Literal["m
     experts = [_Constant(logits) for logits in ([0.0, 10.0], [5.0, 0.0], [30.0, 0.0], [0.0, 0.0])]
     groups = [nn.Identity() for _ in experts]
     network = ExpertNetwork([nn.Flatten()], [_Constant([0.0, 0.0])], groups, experts, classes=2)
-    forward = ExitingForward(network, TrainingRule(threshold=0.9), left=left)
+    forward = ExitingForward(network, TrainingRule(threshold=0.9), after_exit=left)
     _, visited_EB = forward(torch.zeros(1, 3), torch.zeros(1, dtype=torch.long))
     assert exit_taken(visited_EB).tolist() == [3]
 
@@ -273,7 +273,7 @@ def test_a_compiled_step_is_the_same_step(
     monkeypatch.setattr(
         torch, "compile", lambda run, **how: compile_in_full(run, **how | {"backend": "aot_eager", "fullgraph": True})
     )
-    compiled = ExitingForward(network, rule, left=left, equilibrium=False)
+    compiled = ExitingForward(network, rule, after_exit=left, equilibrium=False)
     compiled.compile_for(len(images))
     network.zero_grad(set_to_none=True)
     answers_EBC, visited_EB = compiled(images, TARGET_B)

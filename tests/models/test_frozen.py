@@ -15,7 +15,7 @@ def test_only_heads_learn() -> None:
     freeze_backbone(network)
     before = {name: value.clone() for name, value in network.state_dict().items()}
     for left in ("mask", "drop"):
-        forward = ExitingForward(network, TrainingRule(threshold=0.3), left="drop" if left == "drop" else "mask")
+        forward = ExitingForward(network, TrainingRule(threshold=0.3), after_exit="drop" if left == "drop" else "mask")
         training_mode(network, forward)
         assert forward.training
         logits_EBC, visited_EB = forward(torch.randn(6, 3, 8, 8), torch.tensor([0, 1, 2, 0, 1, 2]))

@@ -129,7 +129,7 @@ def test_unknown_override(override: str, message: str) -> None:
             "hinge",
             "criterion.loss=hinge: Input should be 'ce', 'focal', 'ldam', 'balanced-softmax' or 'logit-adjusted'",
         ),
-        ("exits.left", "leave", "exits.left=leave: Input should be 'mask' or 'drop'"),
+        ("exits.after_exit", "leave", "exits.after_exit=leave: Input should be 'mask' or 'drop'"),
         ("data.ratio", 0.5, "data.ratio=0.5: Input should be greater than or equal to 1"),
         ("model.head_stride", 3, "model.head_stride=3: Input should be 1 or 2"),
         ("data.counts", [5, 0], "data.counts.1=0: Input should be greater than 0"),
@@ -143,7 +143,7 @@ def test_a_value_out_of_range_is_named_with_its_reason(setting: str, value: obje
     ("overrides", "reason"),
     [
         ({"criterion.loss": "ldam"}, "criterion.loss=ldam needs cosines: set model.head=cosine"),
-        ({"exits.left": "drop", "model.exits": False}, "exits.left=drop needs a network with exits"),
+        ({"exits.after_exit": "drop", "model.exits": False}, "exits.after_exit=drop needs a network with exits"),
         ({"data.profile": "counts"}, "profile=counts needs data.counts"),
         ({"data.few_below": 60}, "few_below=60 overlaps many_above=40; lower it"),
         (

@@ -10,7 +10,7 @@ from elfnet.recipe import renamed
 from elfnet.recipe.load import load_recipe, load_stored_recipe
 from elfnet.recipe.renamed import RENAMED, Renamed, translate_stored
 from elfnet.recipe.schema import Recipe
-from elfnet.reproduce.same_recipe import first_difference
+from elfnet.reproduce.recipe_diff import recipe_diff
 
 
 @pytest.fixture(autouse=True)
@@ -62,9 +62,9 @@ def test_a_record_is_recognised_under_its_old_name() -> None:
     asked = Recipe().model_dump(mode="json")
     there = {section: dict(fields) for section, fields in asked.items()}
     there["train"]["length"] = there["train"].pop("epochs")
-    assert first_difference(there, asked) is None
+    assert list(recipe_diff(there, asked)) == []
     there["train"]["length"] += 1
-    assert first_difference(there, asked) == ("train.epochs", 201, 200)
+    assert list(recipe_diff(there, asked)) == [("train.epochs", 201, 200)]
 
 
 def test_what_is_not_renamed_stays() -> None:

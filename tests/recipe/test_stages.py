@@ -71,7 +71,7 @@ def test_what_the_second_stage_is_trained_by() -> None:
         "train.seed": 3,
         "train.optimizer": "adamw",
         "train.resize_start": 0.5,
-        "exits.left": "drop",
+        "exits.after_exit": "drop",
         "data.augment": "crop",
         "criterion.cosine_scale": 16.0,
         "refit.lr": 0.3,
@@ -83,7 +83,7 @@ def test_what_the_second_stage_is_trained_by() -> None:
         "none",
         16.0,
     )
-    assert (recipe.exits.rule, recipe.exits.left) == ("all", "mask")
+    assert (recipe.exits.rule, recipe.exits.after_exit) == ("all", "mask")
     assert (recipe.data.sampler, recipe.data.augment) == ("shuffle", "crop")
     train = recipe.train
     assert (train.mix, train.ema_decay, train.optimizer, train.resize_start) == ("none", 0.0, "sgd", 1.0)

@@ -67,7 +67,7 @@ def exit_table(
 
 
 def log_records(exits: int, epochs: int = 5) -> list[dict[str, Any]]:
-    """Weights from epoch 3 on; in the first epoch nobody leaves at the first of several exits."""
+    """Weights from epoch 3 on; in the first epoch no example takes the first of several exits."""
     records = []
     for epoch in range(epochs):
         loss: list[float | None] = [0.1 * 3**k + 0.05 * (epochs - epoch) for k in range(exits)]

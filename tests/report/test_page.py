@@ -103,7 +103,7 @@ def test_captions_say_unit_split_and_n(page: str) -> None:
 
 def test_names_are_text_everywhere(page: str) -> None:
     seen = Seen(page)
-    # One that runs, and two that hold the points of the sliders: of both runs, and of the one with exits.
+    # One script that runs, and two data blocks for the sliders: of both runs, and of the one with exits.
     assert re.findall(r"<script[^>]*>", page) == ['<script type="application/json">'] * 2 + ["<script>"]
     assert "<script>alert" not in page
     assert not re.search(r"<[^>]* on\w+=", page)

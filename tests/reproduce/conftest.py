@@ -1,16 +1,18 @@
-"""Tables whose runs take a second, and records made up so that every number of a table is known."""
+"""Tables whose runs take a second, and invented records, so that every number of a table is known."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from elfnet.reproduce.cell import Cell, recipe_of
-from elfnet.reproduce.paper_table import load_table
-from elfnet.reproduce.run_table import Outcome, reproduce_table
-from elfnet.reproduce.same_recipe import content_of, without_places
-from elfnet.reproduce.tiers import TIERS
+from elfnet.reproduce.cell import Cell, cell_recipe
+from elfnet.reproduce.paper_table import TIERS, load_table
+from elfnet.reproduce.recipe_diff import recipe_dict, without_paths
+from elfnet.reproduce.record import pack_bits
+from elfnet.reproduce.run import Outcome, reproduce_table
+from elfnet.reproduce.summary import summarize
 
 COLUMN = "cifar10-lt-100"
 MakeRecord = Callable[..., dict[str, Any]]
@@ -23,14 +25,14 @@ def tiny(tiny_settings: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def filled(tiny: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
-    """A table with a row that needs another one and a row with exits; do not write into it."""
+    """A table with a row that starts from another one and a row with exits; tests must not write into it."""
     out = tmp_path_factory.mktemp("tables") / "filled"
     return out, reproduce_table("table2", out, rows=["tau-norm", "elf-ce-drw"], columns=[COLUMN], settings=tiny)
 
 
 @pytest.fixture(scope="session")
 def make_record() -> MakeRecord:
-    """A record of table 2 with the figures given."""
+    """Make a record of table 2 with the given numbers."""
 
     def make(
         row: str,
@@ -45,10 +47,10 @@ def make_record() -> MakeRecord:
         per_exit: tuple[float, float] | None = None,
         **others: Any,
     ) -> dict[str, Any]:
-        of = load_table(table)
-        cell = Cell(of.row(row), of.column(column), seed)
-        start = "run" if cell.row.starts_from else ""
-        content = content_of(recipe_of(cell, TIERS[tier], settings or {}, starts_from=start))
+        paper_table = load_table(table)
+        cell = Cell(paper_table.row(row), paper_table.column(column), seed)
+        source = "run" if cell.row.starts_from else ""
+        content = recipe_dict(cell_recipe(cell, TIERS[tier], settings or {}, starts_from=source))
 
         def point(accuracy: float, cost: float) -> dict[str, Any]:
             by_group = {"many": accuracy + 0.1, "medium": accuracy - 0.1, "few": None}
@@ -67,7 +69,7 @@ def make_record() -> MakeRecord:
         images = others.pop("images", cell.column.images)
         return {
             "n": 10_000,
-            "recipe": without_places(content),
+            "recipe": without_paths(content),
             "versions": {"elfnet": "0.1.0", "torch": "2.0", "python": "3.11.0"},
             "hardware": {"processor": "a processor"},
             "machine": {"device": "cpu", "precision": "float32"},
@@ -80,3 +82,30 @@ def make_record() -> MakeRecord:
         }
 
     return make
+
+
+@pytest.fixture
+def compared(make_record: MakeRecord) -> dict[str, Any]:
+    """The content of a table whose records have answers, so that pairs of rows are compared."""
+
+    def record(row: str, seed: int, correct: int, **points: int) -> tuple[tuple[str, str, int], dict[str, Any]]:
+        """A run that classifies the first `correct` of 100 images correctly; the first 10 are of the large class."""
+        answers = {"full": correct, **{name.replace("_", "="): number for name, number in points.items()}}
+        packed = {name: pack_bits(np.arange(100) < number) for name, number in answers.items()}
+        content = make_record(row, seed=seed, right={"examples_of_class": [10] * 10, "points": packed})
+        content["data"]["fingerprint"] = "the same"
+        return (row, COLUMN, seed), content
+
+    records = dict(
+        [
+            record("ce-drw", 0, 60),
+            record("elf-ce-drw", 0, 70, budget_0=66),
+            record("joint-ce-drw", 0, 65),
+            record("joint-ce-drw", 1, 69),
+            record("elf-ce-drw", 1, 70),
+            # An older record without answers, and a seed that the other row does not have.
+            (("ldam-drw", COLUMN, 0), make_record("ldam-drw")),
+            record("ce-drw", 3, 1),
+        ]
+    )
+    return summarize(load_table("table2"), TIERS["paper"], records)

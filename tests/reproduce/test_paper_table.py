@@ -1,16 +1,14 @@
-"""The tables as data: the paper's numbers, its misprints, the rows it does not have, and a recipe for every row."""
+"""Tables as data: the paper's numbers and misprints, our own rows, the pairs, and a recipe for every row."""
 
 import pytest
 
 from elfnet.data.long_tail import exponential_counts
 from elfnet.errors import RequestError
 from elfnet.recipe.load import shipped_methods
-from elfnet.reproduce.cell import Cell, recipe_of
-from elfnet.reproduce.paper_table import PAPER_TABLES, TABLES, load_table
-from elfnet.reproduce.selection import choose_rows
-from elfnet.reproduce.tiers import TIERS
+from elfnet.reproduce.cell import Cell, cell_recipe, select_rows
+from elfnet.reproduce.paper_table import PAPER_TABLES, TABLES, TIERS, load_table
 
-ROWS = [(table, row.name) for table in TABLES for row in choose_rows(load_table(table), ())]
+ROWS = [(table, row.name) for table in TABLES for row in select_rows(load_table(table), ())]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +49,7 @@ def test_numbers_of_the_paper(table: str, row: str, column: str, numbers: tuple[
     ],
 )
 def test_sums_of_the_columns_as_printed(table: str, column: str, rows: int, sums: tuple[float, ...]) -> None:
-    """Every number takes part, so that a slip in any of them is found; the sums were taken from the paper's source."""
+    """Every number is included, so that an error in any of them is found. The sums are from the paper's source."""
     cells = [row.paper[column] for row in load_table(table).rows if column in row.paper]
     assert len(cells) == rows
     names = ("many", "medium", "few", "all", "flops")
@@ -59,7 +57,7 @@ def test_sums_of_the_columns_as_printed(table: str, column: str, rows: int, sums
     assert [sum(getattr(cell, name) or 0 for cell in printed) for name in names] == pytest.approx(sums)
 
 
-def test_misprints_are_kept_beside_what_is_meant() -> None:
+def test_misprints_are_kept_beside_the_intended_numbers() -> None:
     table = load_table("table2")
     printed = {
         (row.name, column): (cell.printed, cell.all)
@@ -90,19 +88,19 @@ def test_rows_that_the_paper_does_not_have_are_marked() -> None:
         extra = {row.name for row in rows if not row.in_paper}
         assert {"joint-ce-drw", "branchynet", "logit-adjustment", "elf-ldam-scaled-drw"} <= extra
         assert ("msdnet" in extra) is (name == "table2")
-        assert {"elf-ce-drw-2x", "elf-ldam-drw-2x"} <= {row.name for row in rows if row.times_epochs == 2}
+        assert {"elf-ce-drw-2x", "elf-ldam-drw-2x"} <= {row.name for row in rows if row.epochs_factor == 2}
         assert ("crt" in extra) is (name != "table1")
 
 
 def test_every_shipped_method_but_those_without_deferral_has_a_row() -> None:
-    """Whoever adds a method adds its row; the paper defers all its weights."""
+    """A new method needs a row. The paper defers all its class weights."""
     without = {"ldam", "elf-ce", "elf-focal", "elf-focal-drw", "elf-ldam"}
-    strong = {row.method for row in choose_rows(load_table("strong"), ())}
+    strong = {row.method for row in select_rows(load_table("strong"), ())}
     assert strong == {"plain-strong", "joint-strong", "elf-strong", "elf-strong-experts"}
     assert {row.method for row in load_table("table2").rows} == set(shipped_methods()) - without - strong
 
 
-def test_published_networks_of_the_strong_table_carry_width_and_cost() -> None:
+def test_published_networks_of_the_strong_table_have_width_and_cost() -> None:
     table = load_table("strong")
     published = {row.name: row for row in table.rows if row.in_paper}
     assert all(row.method is None for row in published.values())
@@ -110,17 +108,17 @@ def test_published_networks_of_the_strong_table_carry_width_and_cost() -> None:
     shike = published["published-shike"].paper["cifar100-lt-100"]
     assert (shike.all, shike.width, shike.cost) == (56.34, 16, 1.74)
     with pytest.raises(RequestError, match="unknown row of strong 'published-shike'"):
-        choose_rows(table, ["published-shike"])
+        select_rows(table, ["published-shike"])
 
 
 def test_a_row_may_be_a_variant_of_its_method() -> None:
     table = load_table("strong")
     cells = {row: Cell(table.row(row), table.columns[0], 0) for row in ("plain-strong", "plain-strong-resnet20")}
-    backbones = {row: recipe_of(cell, TIERS["medium"], {}).model.backbone for row, cell in cells.items()}
+    backbones = {row: cell_recipe(cell, TIERS["medium"], {}).model.backbone for row, cell in cells.items()}
     assert backbones == {"plain-strong": "resnet32", "plain-strong-resnet20": "resnet20"}
 
 
-def test_a_name_that_does_not_exist_is_refused_with_the_nearest() -> None:
+def test_an_unknown_name_is_refused_with_the_nearest() -> None:
     with pytest.raises(RequestError, match="unknown table 'table4'; did you mean 'table"):
         load_table("table4")
     with pytest.raises(RequestError, match="did you mean 'elf-ce-drw'"):
@@ -129,17 +127,29 @@ def test_a_name_that_does_not_exist_is_refused_with_the_nearest() -> None:
 
 @pytest.mark.parametrize(("table", "row"), ROWS, ids=["-".join(pair) for pair in ROWS])
 def test_every_row_has_a_recipe_at_every_tier(table: str, row: str) -> None:
-    of = load_table(table)
+    paper_table = load_table(table)
     for tier in TIERS.values():
-        cell = Cell(of.row(row), of.columns[-1], 0)
-        recipe = recipe_of(cell, tier, {}, starts_from="run" if cell.row.starts_from else "")
-        starts_from_a_run = recipe.refit.method != "none" and not recipe.refit.epochs
-        assert starts_from_a_run is (cell.row.starts_from is not None)
+        cell = Cell(paper_table.row(row), paper_table.columns[-1], 0)
+        recipe = cell_recipe(cell, tier, {}, starts_from="run" if cell.row.starts_from else "")
+        assert bool(recipe.refit.run) is (cell.row.starts_from is not None)
 
 
 def test_images_of_the_cifar_columns() -> None:
-    """200 (20) a class are held out first, so that the largest classes are cut to what is left."""
+    """200 (20) images per class are held out first, which limits the largest classes."""
     for column in load_table("table2").columns:
         size, held_out = (5000, 200) if column.classes == 10 else (500, 20)
         counts = exponential_counts(largest=size, ratio=column.settings["data.ratio"], classes=column.classes)
         assert column.images == sum(min(count, size - held_out) for count in counts)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_pairs_are_of_rows_in_the_table(name: str) -> None:
+    table = load_table(name)
+    rows = {row.name for row in table.rows}
+    assert table.pairs
+    assert {pair.row for pair in table.pairs} | {pair.against for pair in table.pairs} <= rows
+
+
+def test_table_2_has_all_pairs_of_the_papers_methods() -> None:
+    """A wrong name would remove the pair from all tables."""
+    assert len(load_table("table2").pairs) == 15

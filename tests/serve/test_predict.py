@@ -14,6 +14,10 @@ from starlette.testclient import TestClient
 
 from elfnet.inference.model import Model
 from elfnet.inference.preprocess import Preprocess
+from elfnet.serve import predict
+from elfnet.serve.errors import ApiError
+from elfnet.serve.predict import open_image
+from elfnet.serve.requests import Upload
 
 AsJson = Callable[..., dict[str, Any]]
 
@@ -271,6 +275,20 @@ def test_pixels_are_reserved_while_one_image_at_a_time_is_decoded(
     assert client.post("/v1/predict", files=files).status_code == 422
     assert reserved[2:] == [64 + 64 * 64] * 2
     assert admission.held_pixels == 0
+
+
+def test_an_error_does_not_keep_the_image_in_memory(client: TestClient) -> None:
+    preprocess = client.app.state.service.model.preprocess  # type: ignore[attr-defined]
+    opened: list[weakref.ref[Image.Image]] = []
+
+    def damaged() -> Image.Image:
+        image = open_image(Upload("a.png", REFUSED_IMAGES["truncated"][0]), max_pixels=10_000)
+        opened.append(weakref.ref(image))
+        return image
+
+    with pytest.raises(ApiError, match=r"a\.png is truncated or damaged") as refused:
+        predict._decode(damaged(), "a.png", preprocess)
+    assert (refused.value.status, opened[0]()) == (422, None)
 
 
 def test_the_pixels_of_all_requests_are_limited(client: TestClient, many_pixels: bytes) -> None:

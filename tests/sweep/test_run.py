@@ -112,18 +112,18 @@ def test_options_of_the_other_backend_are_refused(tmp_path: Path, given: dict[st
 
 def test_finished_runs_are_skipped_and_failed_runs_resume(tmp_path: Path) -> None:
     out = tmp_path / "sweep"
-    told: list[tuple[str, str | None]] = []
+    seen: list[tuple[str, str | None]] = []
 
     def first_fails(cell: Cell, failure: str | None) -> None:
         # Written only now: a sweep does not begin in a directory that has something else in it.
         (out / "fail").touch()
-        told.append((cell.name, failure))
+        seen.append((cell.name, failure))
 
     with pytest.raises(
         WorkError, match=r"2 of 4 runs failed, the first being .*seed=1 \(no luck\).*run the same command to resume"
     ):
         run_sweep(RECIPE, OVER, out, on_finished=first_fails)
-    assert [failure for _, failure in told] == [None, "no luck", None, "no luck"]
+    assert [failure for _, failure in seen] == [None, "no luck", None, "no luck"]
     assert len(json.loads((out / "table.json").read_text())["runs"]) == 2
     (out / "fail").unlink()
     table = run_sweep(RECIPE, OVER, out)
@@ -135,7 +135,7 @@ def test_finished_runs_are_skipped_and_failed_runs_resume(tmp_path: Path) -> Non
 def test_another_sweep_or_something_else_is_refused(tmp_path: Path) -> None:
     run_sweep(RECIPE, ["train.seed=0"], tmp_path / "sweep")
     for over, settings in ((["train.seed=0,1"], {}), (["train.seed=0"], {"train.epochs": 3})):
-        with pytest.raises(RequestError, match="holds another sweep"):
+        with pytest.raises(RequestError, match="contains another sweep"):
             run_sweep(RECIPE, over, tmp_path / "sweep", settings=settings)
     with pytest.raises(RequestError, match="exists and is not a sweep"):
         run_sweep(RECIPE, ["train.seed=0"], tmp_path)

@@ -79,7 +79,7 @@ def _loss_and_gradients(
     network: StagedNetwork, images: Tensor, target_B: Tensor, left: Literal["mask", "drop"]
 ) -> tuple[Tensor, Tensor, dict[str, Tensor | None]]:
     network.zero_grad(set_to_none=True)
-    logits_EBC, visited_EB = ExitingForward(network, RULE, left=left)(images, target_B)
+    logits_EBC, visited_EB = ExitingForward(network, RULE, after_exit=left)(images, target_B)
     weight_B = torch.linspace(0.5, 2.0, len(images), dtype=torch.float64)
     loss = weighted_batch_mean(elf_per_sample(CrossEntropy64(), logits_EBC, target_B, visited_EB), weight_B)
     torch.autograd.backward(loss)
@@ -109,7 +109,7 @@ def test_drop_runs_later_stages_on_those_that_stay_only(exits: list[int], networ
         for k, module in enumerate(modules):
             key = f"{kind} {k}"
             module.register_forward_pre_hook(lambda _m, inputs, key=key: rows.__setitem__(key, len(inputs[0])))
-    ExitingForward(network, RULE, left="drop")(images, target_B)
+    ExitingForward(network, RULE, after_exit="drop")(images, target_B)
     here = [sum(exit >= k for exit in exits) for k in range(3)]
     expected = {f"{kind} {k}": n for k, n in enumerate(here) if n for kind in ("stage", "head")}
     assert rows == expected
@@ -117,8 +117,8 @@ def test_drop_runs_later_stages_on_those_that_stay_only(exits: list[int], networ
 
 def test_logits_are_those_of_the_whole_batch_where_visited_and_zero_elsewhere(network: StagedNetwork) -> None:
     images, target_B = _batch_leaving_at([0, 2, 1, 0, 1, 2, 2], network)
-    mask_EBC, visited_EB = ExitingForward(network, RULE, left="mask")(images, target_B)
-    drop_EBC, _ = ExitingForward(network, RULE, left="drop")(images, target_B)
+    mask_EBC, visited_EB = ExitingForward(network, RULE, after_exit="mask")(images, target_B)
+    drop_EBC, _ = ExitingForward(network, RULE, after_exit="drop")(images, target_B)
     assert torch.equal(mask_EBC, network.logits(images))
     assert torch.allclose(drop_EBC, torch.where(visited_EB[..., None], mask_EBC, 0.0), atol=1e-12)
 
@@ -134,7 +134,7 @@ def test_parameters_nobody_reached_get_a_gradient_of_zero(network: StagedNetwork
 @pytest.mark.parametrize("left", ["mask", "drop"])
 def test_without_a_rule_everybody_visits_everything(left: Literal["mask", "drop"], network: StagedNetwork) -> None:
     images, target_B = _batch_leaving_at([0, 1, 2], network)
-    logits_EBC, visited_EB = ExitingForward(network, None, left=left)(images, target_B)
+    logits_EBC, visited_EB = ExitingForward(network, None, after_exit=left)(images, target_B)
     assert torch.equal(logits_EBC, network.logits(images))
     assert visited_EB.shape == (3, 3)
     assert visited_EB.dtype == torch.bool
@@ -154,7 +154,7 @@ def test_one_staying_on_a_map_of_one_pixel_trains_with_batch_norm(left: Literal[
     network = build_network("resnet8", classes=CLASSES).train()
     images, target_B = torch.randn(5, 3, 4, 4), torch.arange(5) % CLASSES
     rule = FirstStays(threshold=0.5) if left == "drop" else RULE
-    logits_EBC, visited_EB = ExitingForward(network, rule, left=left)(images, target_B)
+    logits_EBC, visited_EB = ExitingForward(network, rule, after_exit=left)(images, target_B)
     if left == "drop":
         assert exit_taken(visited_EB).tolist() == [3, 0, 0, 0, 0]
     torch.autograd.backward(elf_per_sample(CrossEntropy64(), logits_EBC, target_B, visited_EB).mean())
@@ -173,7 +173,7 @@ def test_drop_keeps_the_memory_layout(layout: torch.memory_format, network: Stag
 
     for stage in network.stages:
         stage.register_forward_pre_hook(look)
-    ExitingForward(network, RULE, left="drop")(images.contiguous(memory_format=layout), target_B)
+    ExitingForward(network, RULE, after_exit="drop")(images.contiguous(memory_format=layout), target_B)
     assert seen == [True, True, True]
 
 
@@ -187,7 +187,7 @@ class Compiled:
 
 def test_mask_compiles_the_network_for_full_batches(network: StagedNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = Compiled(monkeypatch)
-    forward = ExitingForward(network, RULE, left="mask")
+    forward = ExitingForward(network, RULE, after_exit="mask")
     forward.compile_for(4)
     assert compiled.asked == [(network, {"dynamic": False})]
     # Only a call goes through what was compiled, and only a call runs hooks.
@@ -217,7 +217,7 @@ def test_drop_compiles_full_and_partial_batches_apart_and_not_a_single_example(
         return compiled
 
     monkeypatch.setattr(torch, "compile", stand_in)
-    forward = ExitingForward(network, RULE, left="drop")
+    forward = ExitingForward(network, RULE, after_exit="drop")
     forward.compile_for(4)
     images, target_B = _batch_leaving_at([0, 1, 1, 2], network)
     forward(images, target_B)

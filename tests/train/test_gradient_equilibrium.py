@@ -74,7 +74,7 @@ def _gradients(network: StagedNetwork) -> dict[str, float]:
 @pytest.mark.parametrize("left", ["mask", "drop"])
 def test_gradients_are_those_computed_by_hand(left: Literal["mask", "drop"]) -> None:
     network = StagedNetwork([Times(w) for w in STAGES], [Times(w) for w in HEADS], classes=1)
-    forward = ExitingForward(network, NobodyLeaves(threshold=0.5), left=left, equilibrium=True)
+    forward = ExitingForward(network, NobodyLeaves(threshold=0.5), after_exit=left, equilibrium=True)
     logits_EBC, _ = forward(torch.ones(1, 1, dtype=torch.float64), torch.zeros(1, dtype=torch.long))
     assert logits_EBC.flatten().tolist() == [f * w for f, w in zip(FEATURES, HEADS, strict=True)]
     logits_EBC.sum().backward()
@@ -111,7 +111,7 @@ def test_experts_weigh_as_much_as_other_exits_and_get_their_full_gradient(left: 
         [Times(w) for w in classifiers],
         classes=1,
     )
-    forward = ExitingForward(network, NobodyLeaves(threshold=0.5), left=left, equilibrium=True)
+    forward = ExitingForward(network, NobodyLeaves(threshold=0.5), after_exit=left, equilibrium=True)
     answers_EBC, _ = forward(torch.ones(1, 1, dtype=torch.float64), torch.zeros(1, dtype=torch.long))
     torch.autograd.backward(own_logits(answers_EBC, experts=3).sum())
     # Behind stage 2 are four exits: its own head and three experts. Behind stage 1 there is one more.
@@ -200,9 +200,9 @@ def test_a_compiled_step_is_the_same_step(left: Literal["mask", "drop"]) -> None
         (logits_EBC.square().sum(dim=-1) * visited_EB).sum().backward()
         return [p.grad for p in network.parameters() if p.grad is not None]
 
-    forward = ExitingForward(network, OddOnesLeave(threshold=0.5), left=left, equilibrium=True)
+    forward = ExitingForward(network, OddOnesLeave(threshold=0.5), after_exit=left, equilibrium=True)
     expected = gradients(forward)
-    compiled = ExitingForward(network, OddOnesLeave(threshold=0.5), left=left, equilibrium=True)
+    compiled = ExitingForward(network, OddOnesLeave(threshold=0.5), after_exit=left, equilibrium=True)
     with pytest.MonkeyPatch.context() as patch:
         _without_code_generation(patch)
         compiled.compile_for(8)

@@ -12,7 +12,7 @@ from elfnet.train.launch import (
     Launch,
     is_first_process,
     lost_others,
-    refuse_empty_shares,
+    refuse_empty_shards,
     refuse_mixed_features,
     refuse_uneven_batches,
     restarted,
@@ -36,8 +36,8 @@ def torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_process_unless_asked() -> None:
-    assert Launch().settled().world == 1
-    assert Launch(devices=4, num_nodes=2).settled().world == 8
+    assert Launch().settled().world_size == 1
+    assert Launch(devices=4, num_nodes=2).settled().world_size == 8
     assert is_first_process()
     assert not restarted()
 
@@ -67,12 +67,12 @@ def test_a_batch_that_cannot_be_divided_is_refused() -> None:
 
 def test_a_process_without_an_image_is_refused_where_each_must_have_one() -> None:
     recipe, reason = load_recipe("digits/bbn", {"train.batch_size": 64}), "model.branches=2"
-    refuse_empty_shares(recipe, 129, world=1)
-    refuse_empty_shares(recipe, 130, world=2)
-    refuse_empty_shares(recipe, 128, world=2)
-    refuse_empty_shares(load_recipe("digits/ce"), 129, world=2)
+    refuse_empty_shards(recipe, 129, world_size=1)
+    refuse_empty_shards(recipe, 130, world_size=2)
+    refuse_empty_shards(recipe, 128, world_size=2)
+    refuse_empty_shards(load_recipe("digits/ce"), 129, world_size=2)
     with pytest.raises(RequestError, match=f"{reason} needs an image for each of 2 processes .* has 1; change train"):
-        refuse_empty_shares(recipe, 129, world=2)
+        refuse_empty_shards(recipe, 129, world_size=2)
 
 
 def test_features_are_mixed_in_one_process_only() -> None:
@@ -95,8 +95,8 @@ def test_synchronised_batch_norm_is_for_gpus_that_run_every_stage() -> None:
     train = load_recipe("digits/elf-ce-drw", {"train.sync_batch_norm": True, "train.device": "cpu"}).train
     with pytest.raises(RequestError, match=r"train.sync_batch_norm=true needs GPUs, and this run is on cpu"):
         device_and_precision(train, None)
-    with pytest.raises(RequestError, match=r"set exits.left=mask"):
-        load_recipe("digits/elf-ce-drw", {"train.sync_batch_norm": True, "exits.left": "drop"})
+    with pytest.raises(RequestError, match=r"set exits.after_exit=mask"):
+        load_recipe("digits/elf-ce-drw", {"train.sync_batch_norm": True, "exits.after_exit": "drop"})
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there are GPUs")

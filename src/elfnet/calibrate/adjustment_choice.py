@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.calibrate.confidence import MOST_LOGITS
+from elfnet.calibrate.confidence import MAX_LOGITS
 from elfnet.calibrate.family import require_calibration
 from elfnet.calibrate.risk.sample_size import stratified_part
 from elfnet.errors import RequestError
@@ -94,7 +94,7 @@ class _TauFit:
         log_prior_C = np.log(counts_C / counts_C.sum())
         candidates = tuple(sorted({0.0, *map(float, taus)}))
         # As for the scales: a few numbers need no more, and with thousands of classes more takes minutes.
-        rows_N = np.arange(table.examples)[:: max(1, -(-table.examples * table.classes // MOST_LOGITS))]
+        rows_N = np.arange(table.examples)[:: max(1, -(-table.examples * table.classes // MAX_LOGITS))]
         labels_N = table.labels_N[rows_N]
         right_TEN = np.empty((len(candidates), table.exits, len(rows_N)), dtype=np.bool_)
         chunk = max(1, CHUNK_BYTES // (8 * table.classes))

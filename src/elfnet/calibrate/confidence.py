@@ -26,10 +26,10 @@ from elfnet.registry import unknown_name
 SMALLEST_SCALE, LARGEST_SCALE = 1e-3, 1e3
 """An exit that is always right would want an infinite scale, one that is always wrong 0."""
 
-MOST_LOGITS = 2**25
+MAX_LOGITS = 2**25
 """Of an exit that a fit reads: one number needs no more, and with thousands of classes more takes minutes."""
 
-MOST_STEPS = 100
+MAX_STEPS = 100
 PRECISION = 1e-10
 
 
@@ -44,7 +44,7 @@ def fit_scales(table: ExitTable) -> tuple[float, ...]:
         table: of the calibration split; a table of the test split is refused.
     """
     require_calibration(table)
-    every = -(-table.examples * table.classes // MOST_LOGITS)
+    every = -(-table.examples * table.classes // MAX_LOGITS)
     if every > 1:
         table = replace(table, logits_NEC=table.logits_NEC[::every], labels_N=table.labels_N[::every])
     return tuple(_fit(table, k) for k in range(table.exits))
@@ -60,7 +60,7 @@ def _fit(table: ExitTable, exit_index: int) -> float:
     if slope_high <= 0.0:
         return high
     scale = own
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_STEPS):
         slope, curvature = _slope_and_curvature(table, exit_index, scale)
         low, high = (low, scale) if slope > 0.0 else (scale, high)
         step = scale - slope / curvature if curvature > 0.0 else math.inf

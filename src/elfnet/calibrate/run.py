@@ -23,7 +23,7 @@ from elfnet.recipe.stages import total_epochs
 from elfnet.run.checkpoint import load_checkpoint
 from elfnet.run.directory import RunDirectory
 
-MOST_CLASSES_IN_CONFUSION = 100
+MAX_CLASSES_IN_CONFUSION = 100
 """A matrix for each of dozens of points: with 10,000 classes they would be gigabytes of text."""
 
 
@@ -73,7 +73,7 @@ def results_on(table: ExitTable, family: Family) -> dict[str, Any]:
     derived = compute_confidences(table, family.confidence_scale)
     # Points of one rule share their scales: the softmax of the whole table is computed once for each.
     by_confidence: dict[ConfidenceSpec, ExitConfidences] = {derived.reading: derived}
-    with_confusion = table.classes <= MOST_CLASSES_IN_CONFUSION
+    with_confusion = table.classes <= MAX_CLASSES_IN_CONFUSION
     points = {}
     for point in family.points:
         key = point.policy.reading

@@ -23,7 +23,7 @@ from elfnet.exits.policy import NEVER
 GRID_CELLS = 2**18
 """Points of the coarse grid: 512 x 512 thresholds for two early exits, 64 for each of three, 12 for each of five."""
 
-MOST_EXITS_FOR_ALL_CHOICES = 4
+MAX_EXITS_FOR_ALL_CHOICES = 4
 """With more early exits than this only leaving out one at a time is tried: the choices double with every exit."""
 
 NEIGHBOURS = np.arange(-2, 3)
@@ -121,7 +121,7 @@ def _choices_of_exits(derived: ExitConfidences) -> list[tuple[int, ...]]:
     early = tuple(range(derived.table.exits - 1))
     if derived.combine or derived.table.head_cost_E is None or not early:
         return [early]
-    if len(early) <= MOST_EXITS_FOR_ALL_CHOICES:
+    if len(early) <= MAX_EXITS_FOR_ALL_CHOICES:
         return [used for size in range(len(early), -1, -1) for used in combinations(early, size)]
     return [early, *(tuple(k for k in early if k != left_out) for left_out in early), ()]
 

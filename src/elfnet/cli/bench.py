@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from elfnet.inference.model import Model
     from elfnet.inference.timing import Images
 
-MOST_IMAGES = 2048
-MOST_BATCHES = {1: 64, 8: 16}
+MAX_IMAGES = 2048
+MAX_BATCHES = {1: 64, 8: 16}
 FEWEST_BATCHES = 6
 
 
@@ -77,7 +77,7 @@ def run(words: Sequence[str]) -> int:
             backend,
             engine.family,
             name,
-            batches_of(images, size, most=MOST_BATCHES.get(size, FEWEST_BATCHES)),
+            batches_of(images, size, most=MAX_BATCHES.get(size, FEWEST_BATCHES)),
             rounds=asked.rounds,
         )
         for size in sizes
@@ -149,7 +149,7 @@ def _read(model: "Model", names: list[str]) -> "Images":
     """Image files, prepared; a bad one stops here, since it would be missing from the figures."""
     from elfnet.inference.predict_files import find_images
 
-    paths = list(islice(find_images(names, listed=sys.stdin), MOST_IMAGES))
+    paths = list(islice(find_images(names, listed=sys.stdin), MAX_IMAGES))
     if not paths:
         raise RequestError(f"there are no images in {', '.join(names)}; name files or folders that have some")
     return model.preprocess(paths)

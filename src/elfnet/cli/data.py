@@ -14,7 +14,7 @@ READ_AT_A_PATH = (
     *("data.source", "data.root", "data.calibration", "data.test"),
     *("data.path_column", "data.label_column", "data.group_column"),
     *("data.many_above", "data.few_below"),
-    *("data.workers", "data.most_megapixels", "data.most_megabytes"),
+    *("data.workers", "data.max_megapixels", "data.max_megabytes"),
 )
 """Settings that say how a path is read and told of; all others are about what is made of it."""
 

@@ -36,8 +36,8 @@ TRAIN_EXTRA = {"torch", "lightning_fabric", "sklearn", "matplotlib", "onnx", "on
 # What to say of an interruption: the verbs whose work can be gone on with.
 GOES_ON = {
     "train": "; what was finished is kept, and 'elfnet train --resume' goes on with the run",
-    "sweep": "; what was finished is kept, and the same command goes on",
-    "reproduce": "; what was finished is kept, and the same command goes on",
+    "sweep": "; progress is saved; run the same command to resume",
+    "reproduce": "; progress is saved; run the same command to resume",
 }
 
 USAGE = """usage: elfnet VERB [options]

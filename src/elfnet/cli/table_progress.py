@@ -1,4 +1,4 @@
-"""Watching a table being filled: which run of how many, its epochs, and the time left."""
+"""Progress of `elfnet reproduce`: which run of how many, its epochs, and the remaining time."""
 
 from typing import Any
 
@@ -7,22 +7,22 @@ from elfnet.report.formatting import duration
 from elfnet.reproduce.cell import Cell
 
 
-class TableWatch(Watch):
-    """A watcher of `reproduce_table`, for `with`."""
+class TableProgress(Watch):
+    """A `TableObserver` that prints to standard error; use it in a `with` statement."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._left = ""
+        self._remaining = ""
 
-    def begins(self, cell: Cell, number: int, runs: int) -> None:
+    def run_started(self, cell: Cell, number: int, runs: int) -> None:
         self.say(f"run {number} of {runs}: {cell.name}")
 
-    def left(self, seconds: float | None) -> None:
-        self._left = "" if seconds is None else f"  about {duration(seconds)} left for all"
+    def remaining(self, seconds: float | None) -> None:
+        self._remaining = "" if seconds is None else f"  about {duration(seconds)} left for all runs"
 
     def epoch(self, record: dict[str, Any]) -> None:
         self._progress.update(self._bar, completed=record["epoch"] + 1)
-        self.say(epoch_line(record, self._epochs) + self._left)
+        self.say(epoch_line(record, self._epochs) + self._remaining)
 
-    def ends(self, cell: Cell, failure: str | None) -> None:
+    def run_finished(self, cell: Cell, failure: str | None) -> None:
         self.say(f"{cell.name}: {'done' if failure is None else f'failed: {failure}'}")

@@ -122,7 +122,7 @@ class _Found:
 
 def _look(part: ImageFiles, row: int, limits: Limits) -> _Found:
     try:
-        content = part.encoded(row, most_bytes=limits.most_bytes)
+        content = part.encoded(row, max_bytes=limits.max_bytes)
     except UnreadableImageError as error:
         return _Found(None, None, 0, str(error))
     digest = hashlib.blake2b(content, digest_size=16).digest()

@@ -25,7 +25,7 @@ from elfnet.data.sources.lists import read_listing
 from elfnet.data.splits import Splits
 from elfnet.data.types import Ints, SourceRequest
 
-MOST_CLASSES_BY_NAME = 60
+MAX_CLASSES_BY_NAME = 60
 _CURVE_LINES = 40
 _GROUP_STYLES = ("green", "yellow", "red")
 _BLOCKS = " ▏▎▍▌▋▊▉█"  # eighths of a character
@@ -33,7 +33,7 @@ _BLOCKS = " ▏▎▍▌▋▊▉█"  # eighths of a character
 
 def count_chart(class_names: Sequence[str], counts_C: Ints, groups: FrequencyGroups) -> Table:
     """Bars of the training counts, coloured by frequency group."""
-    if len(class_names) <= MOST_CLASSES_BY_NAME:
+    if len(class_names) <= MAX_CLASSES_BY_NAME:
         return _class_bars(class_names, counts_C, groups)
     return _rank_curve(counts_C, groups)
 

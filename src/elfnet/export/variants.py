@@ -102,7 +102,7 @@ def _additions_of_logits(graph: onnx.GraphProto) -> list[str]:
 
 
 PRECISIONS = ("int8", "bfloat16")
-MOST_POINTS_LOST = 0.5
+MAX_POINTS_LOST = 0.5
 SOME_IMAGES = 512
 """For the ranges of activations, and to be timed."""
 TIMED_BATCHES = (1, 32)
@@ -201,10 +201,10 @@ def time_ratio(computes: Backend, plain: Backend, images_BKHW: NDArray[np.float3
 def require_worth_it(against: AgainstFloat32) -> None:
     """Refuse int8 that is slower at any of the batch sizes, or that loses too much."""
     way_out = "export without --int8"
-    if against.points_lost >= MOST_POINTS_LOST:
+    if against.points_lost >= MAX_POINTS_LOST:
         raise RequestError(
             f"int8 loses {against.points_lost:.2f} points of accuracy on {against.images} calibration images, "
-            f"{MOST_POINTS_LOST} are too many; {way_out}"
+            f"{MAX_POINTS_LOST} are too many; {way_out}"
         )
     slow = {size: ratio for size, ratio in against.time_ratio.items() if ratio > 1.0}
     if slow:

@@ -67,13 +67,13 @@ def read_image(path: str | Path, *, mode: str, choose: Choose, limits: Limits) -
 
     The image is stood upright first; of an animation it is the first frame.
     """
-    return decode_image(_read_bytes(Path(path), limits.most_bytes), str(path), mode=mode, choose=choose, limits=limits)
+    return decode_image(_read_bytes(Path(path), limits.max_bytes), str(path), mode=mode, choose=choose, limits=limits)
 
 
 def decode_image(content: bytes, name: str, *, mode: str, choose: Choose, limits: Limits) -> Pixels:
     """The same for a file that is in memory; `name` stands for it in messages."""
-    if len(content) > limits.most_bytes:
-        raise WorkError(f"{name} has more than {limits.most_bytes:,} bytes; make it smaller")
+    if len(content) > limits.max_bytes:
+        raise WorkError(f"{name} has more than {limits.max_bytes:,} bytes; make it smaller")
     if not content:
         raise WorkError(f"{name} is empty; copy it again")
     with _without_warnings():
@@ -83,7 +83,7 @@ def decode_image(content: bytes, name: str, *, mode: str, choose: Choose, limits
         except WorkError:
             raise
         except Image.DecompressionBombError as error:
-            raise WorkError(f"{name} has more than {limits.most_pixels:,} pixels; make it smaller") from error
+            raise WorkError(f"{name} has more than {limits.max_pixels:,} pixels; make it smaller") from error
         except Exception as error:
             raise WorkError(f"{name} is not an image or is damaged; give one of: {', '.join(FORMATS)}") from error
         with _damage_named(name):
@@ -126,8 +126,8 @@ def _damage_named(name: str) -> Iterator[None]:
 
 def _require_ordinary(image: Image.Image, name: str, limits: Limits) -> None:
     width, height = image.size
-    if width * height > limits.most_pixels:
-        raise WorkError(f"{name} has {width} x {height} pixels, the limit is {limits.most_pixels:,}; make it smaller")
+    if width * height > limits.max_pixels:
+        raise WorkError(f"{name} has {width} x {height} pixels, the limit is {limits.max_pixels:,}; make it smaller")
     if min(width, height) < 1:
         raise WorkError(f"{name} has {width} x {height} pixels; there is nothing to see")
     if image.mode not in MODES or _has_16_bits(image):
@@ -144,7 +144,7 @@ def _has_16_bits(image: Image.Image) -> bool:
     return any(isinstance(raw, str) and ";16" in raw for raw in stored)
 
 
-def _read_bytes(path: Path, most_bytes: int) -> bytes:
+def _read_bytes(path: Path, max_bytes: int) -> bytes:
     try:
         found = path.stat()
         if stat.S_ISDIR(found.st_mode):
@@ -156,7 +156,7 @@ def _read_bytes(path: Path, most_bytes: int) -> bytes:
             raise WorkError(f"{path} is not a regular file; name an image file")
         with path.open("rb") as file:
             # One more than allowed, so that what is too long shows.
-            return file.read(most_bytes + 1)
+            return file.read(max_bytes + 1)
     except FileNotFoundError as error:
         raise WorkError(f"there is no image {path}; check the name") from error
     except (OSError, ValueError) as error:

@@ -57,14 +57,14 @@ class Distillation(nn.Module):
         early_EB = loss_EB[:-1] + self._weight * self.temperature**2 * divergence_EB
         return torch.cat([early_EB, loss_EB[-1:]])
 
-    def end_step(self, summed: Callable[[Tensor], Tensor]) -> None:
+    def end_step(self, all_reduce: Callable[[Tensor], Tensor]) -> None:
         """Raise the temperature if the teacher was too sure of this step's batch.
 
         Args:
             summed: over processes, which all have the temperature that one with the whole batch would have.
         """
         if self._confidence < 1:
-            confidence, number = summed(self._met)
+            confidence, number = all_reduce(self._met)
             self.temperature *= torch.where(confidence > self._confidence * number, WARMER, 1.0)
         self._met.zero_()
 
@@ -118,10 +118,10 @@ class ELFLoss(nn.Module):
             loss_EB = loss_EB * self.weight_E1
         return torch.where(visited_EB, loss_EB, 0.0)
 
-    def end_step(self, summed: Callable[[Tensor], Tensor]) -> None:
+    def end_step(self, all_reduce: Callable[[Tensor], Tensor]) -> None:
         """To be called once a step, after all parts of its batch; `summed` adds up over processes."""
         if self.distillation is not None:
-            self.distillation.end_step(summed)
+            self.distillation.end_step(all_reduce)
 
 
 def loss_at_exits(base: BaseLoss, logits_EBC: Tensor, target_B: Tensor, visited_EB: Tensor) -> Tensor:

@@ -23,8 +23,10 @@ def _network_and_training(recipe: "Recipe") -> None:
             "train.backbone_lr_factor=0 freezes a backbone that has learnt nothing; set model.weights, "
             "or another factor"
         )
-    if recipe.exits.left == "drop" and not recipe.model.exits:
-        raise ValueError("exits.left=drop needs a network with exits: set model.exits=true or exits.left=mask")
+    if recipe.exits.after_exit == "drop" and not recipe.model.exits:
+        raise ValueError(
+            "exits.after_exit=drop needs a network with exits: set model.exits=true or exits.after_exit=mask"
+        )
     if recipe.train.batch_size % recipe.train.accumulate:
         raise ValueError(
             f"train.accumulate={recipe.train.accumulate} does not divide train.batch_size={recipe.train.batch_size}"
@@ -44,8 +46,8 @@ def _network_and_training(recipe: "Recipe") -> None:
             raise ValueError(
                 f"{prune} and data.sampler={recipe.data.sampler} both choose examples: set data.sampler=shuffle"
             )
-    if recipe.train.sync_batch_norm and recipe.exits.left == "drop":
-        raise ValueError("train.sync_batch_norm=true needs every device to run every stage: set exits.left=mask")
+    if recipe.train.sync_batch_norm and recipe.exits.after_exit == "drop":
+        raise ValueError("train.sync_batch_norm=true needs every device to run every stage: set exits.after_exit=mask")
 
 
 def _weights(recipe: "Recipe") -> None:
@@ -80,10 +82,10 @@ def _losses(recipe: "Recipe") -> None:
             "criterion.equilibrium=true scales gradients of the backbone, and train.backbone_lr_factor=0 freezes it; "
             "set criterion.equilibrium=false, or another factor"
         )
-    if criterion.distil and recipe.exits.left == "drop":
+    if criterion.distil and recipe.exits.after_exit == "drop":
         raise ValueError(
-            "criterion.distil needs the last exit's answer for every example, and exits.left=drop does not compute it; "
-            "set exits.left=mask"
+            "criterion.distil needs the last exit's answer for every example, and exits.after_exit=drop does not "
+            "compute it; set exits.after_exit=mask"
         )
 
 

@@ -35,7 +35,11 @@ def _policy_of_randaugment(operations: int) -> dict[str, Any]:
 
 RENAMED: dict[str, Renamed] = {
     "criterion.ldam_scale": Renamed("criterion.cosine_scale"),
+    "data.most_megabytes": Renamed("data.max_megabytes"),
+    "data.most_megapixels": Renamed("data.max_megapixels"),
     "data.randaugment": Renamed("data.policy", _policy_of_randaugment),
+    "data.smallest_share": Renamed("data.min_crop_area"),
+    "exits.left": Renamed("exits.after_exit"),
     "refit.how": Renamed("refit.method"),
 }
 """By the old dotted name."""

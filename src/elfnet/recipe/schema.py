@@ -67,7 +67,7 @@ class DataRecipe(Section):
         description="random crop (resized: of a part, image files only), and flip where a mirror image keeps its label",
     )
     pad: int = Field(default=4, ge=0, description="padding of the random crop, in pixels")
-    smallest_share: Annotated[float, Field(gt=0, le=1)] = Field(
+    min_crop_area: Annotated[float, Field(gt=0, le=1)] = Field(
         default=0.08, description="resized-crop: least share of the area"
     )
     colour_jitter: Annotated[float, Field(ge=0, le=1)] = Field(
@@ -110,10 +110,10 @@ class DataRecipe(Section):
     unreadable: Literal["stop", "skip"] = Field(
         default="stop", description="an image that cannot be read: stop with its path, or skip, count and log it"
     )
-    most_megapixels: Annotated[float, Field(gt=0, le=178)] = Field(
+    max_megapixels: Annotated[float, Field(gt=0, le=178)] = Field(
         default=80.0, description="larger images are refused before they are decoded"
     )
-    most_megabytes: PositiveFloat = Field(default=64.0, description="the same for files")
+    max_megabytes: PositiveFloat = Field(default=64.0, description="the same for files")
 
     @model_validator(mode="after")
     def _consistent(self) -> "DataRecipe":
@@ -181,9 +181,9 @@ class ExitsRecipe(Section):
         description="calibration: subtract tau log prior from the logits of each exit, tau fitted from refit.taus; "
         "auto: if the balanced accuracy on the calibration split is better by two standard errors",
     )
-    left: Literal["mask", "drop"] = Field(
+    after_exit: Literal["mask", "drop"] = Field(
         default="mask",
-        description="examples that left: mask their loss, or drop them and save their compute",
+        description="what happens to an example after its exit: mask its loss, or drop it and save its compute",
     )
     search: tuple[str, ...] = Field(
         default=tuple(f"{s / 100:g}" for s in range(50, 100, 5)),

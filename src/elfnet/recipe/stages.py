@@ -111,7 +111,7 @@ def _balanced(recipe: Recipe, epochs: int) -> Recipe:
         update={
             "data": recipe.data.model_copy(update={"sampler": "shuffle"}),
             "model": _refitted(recipe.model, refit),
-            "exits": recipe.exits.model_copy(update={"rule": "all", "left": "mask"}),
+            "exits": recipe.exits.model_copy(update={"rule": "all", "after_exit": "mask"}),
             "criterion": CriterionRecipe(loss="balanced-softmax", cosine_scale=recipe.criterion.cosine_scale),
             "train": TrainRecipe(
                 **{name: getattr(train, name) for name in COMPUTED_AS_BEFORE},

@@ -1,9 +1,9 @@
-"""A table's directory.
+"""The directory of a table.
 
 ```
 OUT/  table.md  table.html  table.tex  table.json
-      records/<column>/<row>/seed<k>.json      what is kept of a run; enough for the table
-      <column>/<row>/seed<k>/                  the run itself
+      records/<column>/<row>/seed<k>.json      record of a finished run; the table is made from these
+      <column>/<row>/seed<k>/                  the run
 ```
 """
 
@@ -18,7 +18,7 @@ from elfnet.errors import RequestError
 from elfnet.recipe.schema import Recipe
 from elfnet.reproduce.cell import Cell
 from elfnet.reproduce.paper_table import PaperTable
-from elfnet.reproduce.same_recipe import Content, content_of, first_difference
+from elfnet.reproduce.recipe_diff import RecipeDict, recipe_dict, recipe_diff
 from elfnet.run.directory import RunDirectory, read_json
 
 _SEED = re.compile(r"seed(0|[1-9]\d*)(\.json)?")
@@ -26,7 +26,7 @@ _SEED = re.compile(r"seed(0|[1-9]\d*)(\.json)?")
 
 @dataclass(frozen=True)
 class TableDirectory:
-    """Paths of a table."""
+    """Paths and records of a table. Nothing is read until it is needed."""
 
     root: Path
 
@@ -37,76 +37,87 @@ class TableDirectory:
         return self.root / "records" / f"{cell.name}.json"
 
     def record(self, cell: Cell) -> dict[str, Any] | None:
-        """What is kept of a finished run; None if there is none."""
+        """Return the record of a finished run; None if there is none."""
         file = self.record_file(cell)
         return read_json(file) if file.is_file() else None
 
-    def start_of(self, cell: Cell) -> str:
-        """The run that a run starts from; empty if it starts from nothing."""
+    def source_run(self, cell: Cell) -> str:
+        """Return the directory of the run that a cell starts from; empty if it starts from none."""
         if cell.row.starts_from is None:
             return ""
         return str(self.root / cell.column.name / cell.row.starts_from / f"seed{cell.seed}")
 
-    def found(self, table: PaperTable) -> Iterator[Cell]:
-        """Every run of this table that has been begun or finished here, whoever asked for it."""
+    def existing_cells(self, table: PaperTable) -> Iterator[Cell]:
+        """Yield every cell of the table that has a run or a record in this directory, requested or not."""
         for column in table.columns:
             for row in table.rows:
                 seeds = set()
                 for folder in (self.root, self.root / "records"):
                     for entry in (folder / column.name / row.name).glob("seed*"):
                         match = _SEED.fullmatch(entry.name)
-                        is_ours = entry.is_file() if folder != self.root else RunDirectory(entry).exists()
-                        if match and is_ours:
+                        exists = RunDirectory(entry).exists() if folder == self.root else entry.is_file()
+                        if match and exists:
                             seeds.add(int(match[1]))
                 yield from (Cell(row, column, seed) for seed in sorted(seeds))
 
-    def refuse_another_table(self, table: str, tier: str) -> None:
-        """Refuse a directory whose table.json is of something else."""
+    def check_same_table(self, table: str, tier: str) -> None:
+        """Refuse a directory that holds something else.
+
+        Raises:
+            RequestError: it is a file, or its table.json is of another table or tier.
+        """
         file = self.root / "table.json"
         if self.root.exists() and not self.root.is_dir():
             raise RequestError(f"{self.root} is not a directory; give another --out")
         if not file.is_file():
             return
         content = read_json(file)
-        there = content.get("table"), content.get("tier")
-        if there == (None, None):
-            raise RequestError(f"{file} is not of a table of the paper; give another --out")
-        if there != (table, tier):
+        stored = content.get("table"), content.get("tier")
+        if stored == (None, None):
+            raise RequestError(f"{file} was not written by 'elfnet reproduce'; give another --out")
+        if stored != (table, tier):
             raise RequestError(
-                f"{self.root} holds {there[0]} at tier {there[1]}, not {table} at tier {tier}; give another --out"
+                f"{self.root} holds {stored[0]} at tier {stored[1]}, not {table} at tier {tier}; give another --out"
             )
 
-    def refuse_another_recipe(self, cell: Cell, asked: Recipe) -> None:
-        """Refuse a run that is there with another recipe, or on other data."""
-        run, record, wanted = self.run(cell), self.record(cell), content_of(asked)
+    def check_same_recipe(self, cell: Cell, requested: Recipe) -> None:
+        """Refuse to continue a cell that exists with another recipe, or on other data.
+
+        Raises:
+            RequestError: a setting or the data differs.
+        """
+        run, record, settings = self.run(cell), self.record(cell), recipe_dict(requested)
         if record is not None:
-            _refuse(self.record_file(cell), record.get("recipe", {}), wanted)
+            _check_same_settings(self.record_file(cell), record.get("recipe", {}), settings)
         if not run.exists():
             return
-        there = run.recipe()
-        _refuse(run.root, content_of(there), wanted)
-        # An unfinished run looks at its data itself when it goes on.
-        if record is None or not _lies_elsewhere(there, asked):
+        stored = run.recipe()
+        _check_same_settings(run.root, recipe_dict(stored), settings)
+        # An unfinished run checks its data itself when it is resumed.
+        if record is None or not _has_other_location(stored, requested):
             return
-        if load_splits(asked.data).fingerprint != run.info()["data"]["fingerprint"]:
+        if load_splits(requested.data).fingerprint != run.info()["data"]["fingerprint"]:
             raise RequestError(
-                f"the data in {asked.data.root or asked.data.directory} is not what the run in {run.root} was "
-                "trained on; give another --out"
+                f"the data in {requested.data.root or requested.data.directory} differs from the data that the run in "
+                f"{run.root} was trained on; give another --out"
             )
 
 
-def _refuse(place: Path, there: Content, asked: Content) -> None:
-    different = first_difference(there, asked)
-    if different is not None:
-        name, value, wanted = different
+def _check_same_settings(path: Path, stored: RecipeDict, requested: RecipeDict) -> None:
+    difference = next(recipe_diff(stored, requested), None)
+    if difference is not None:
+        name, old, new = difference
         raise RequestError(
-            f"{place} is of another recipe: {name}={value}, not {wanted}; ask for the same, or give another --out"
+            f"{path} has another recipe: {name}={old}, not {new}; use the same value, or give another --out"
         )
 
 
-def _lies_elsewhere(there: Recipe, asked: Recipe) -> bool:
-    """Whether the data is asked for in another place; naming none asks for where it was."""
+def _has_other_location(stored: Recipe, requested: Recipe) -> bool:
+    """Whether the data is requested from another place; an empty path means the stored one."""
     return any(
-        wanted not in ("", had)
-        for had, wanted in ((there.data.root, asked.data.root), (there.data.directory, asked.data.directory))
+        new not in ("", old)
+        for old, new in (
+            (stored.data.root, requested.data.root),
+            (stored.data.directory, requested.data.directory),
+        )
     )

@@ -1,10 +1,12 @@
-"""A table as data: its columns, its rows, the numbers that were published, and rows that are ours alone.
+"""Tables as data: columns, rows, published numbers, tiers, and the operating points that a table shows.
 
-Three tables are the paper's. `strong` has the recipes of modern training beside published networks of known width.
+The numbers are in `tables/*.toml`. `table1`, `table2` and `table3` are the paper's. `strong` compares recipes of modern
+training with published networks of known width.
 """
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from typing import Annotated, Any, TypeVar
@@ -16,18 +18,29 @@ from elfnet.registry import unknown_name
 PAPER_TABLES = ("table1", "table2", "table3")
 TABLES = (*PAPER_TABLES, "strong")
 
+# Operating points by the names that `calibrate` gives them; all are chosen on the calibration split.
+FULL_DEPTH = "full"
+PAPER_RULE = "accurate"
+"""One threshold for all exits, the most accurate: the paper's rule. The paper's number is compared with this point. For
+a network without early exits it equals full depth."""
+SHOWN_POINTS = (FULL_DEPTH, PAPER_RULE, "economic", "within-1")
+"""`economic`: one threshold for all exits, the cheapest that loses at most one point of accuracy. `within-1`: the same
+with one threshold per exit."""
+BUDGET_POINTS = tuple(f"budget={budget:g}" for budget in (0.4, 0.5, 0.6, 0.7, 0.8, 0.9))
+"""One threshold per exit, the most accurate within a mean cost."""
+
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class PaperCell(_Part):
-    """What was published for one row and column: top-1 accuracy in %.
+    """Published top-1 accuracy of one row and column, in %.
 
     Attributes:
-        flops: change of the multiply-adds over the test set against the table's plain row, in %.
-        width: channels of the network's first group, where networks of several widths are compared.
-        printed: what stands in the paper instead of `all`, where that is a misprint.
+        flops: change of the multiply-adds on the test set relative to the table's baseline row, in %.
+        width: channels of the network's first group, in tables that compare networks of several widths.
+        printed: the number that the paper prints instead of `all`, if that is a misprint.
     """
 
     all: float
@@ -48,13 +61,13 @@ class Row(_Part):
     """A system.
 
     Attributes:
-        method: the second half of its recipe's name; None: the row only has published numbers.
-        settings: of the recipe, by dotted name, where the row is a variant of its method.
-        starts_from: the row whose finished run it starts from.
-        times_epochs: trained so many times as long as the others.
-        quoted: the paper takes the numbers from another paper.
+        method: the part of the recipe's name after the slash; None if the row has only published numbers.
+        settings: recipe settings by dotted name, if the row is a variant of its method.
+        starts_from: the row whose finished run this row starts from.
+        epochs_factor: length of the training relative to other rows.
+        quoted: whether the paper takes the numbers from another paper.
         paper: published numbers by column; empty for a row of ours.
-        tables: tables that an extra row is for.
+        tables: the tables that an extra row belongs to.
     """
 
     name: str
@@ -62,24 +75,26 @@ class Row(_Part):
     method: str | None = None
     settings: Mapping[str, Any] = {}
     starts_from: str | None = None
-    times_epochs: int = 1
+    epochs_factor: int = 1
     quoted: bool = False
     paper: Mapping[str, PaperCell] = {}
     tables: tuple[str, ...] = PAPER_TABLES
 
     @property
     def in_paper(self) -> bool:
+        """Whether there are published numbers for this row."""
         return bool(self.paper)
 
 
 class Column(_Part):
-    """A data set, and a backbone where it is not the data set's own.
+    """A data set, with its imbalance or backbone where columns differ in those.
 
     Attributes:
-        data: the first half of the recipe's name.
-        settings: of the recipe, by dotted name.
-        classes, images, largest, smallest: of the real training data, to tell a stand-in from it; images that are
-            held out for calibration count where nothing else is taken away.
+        data: the part of the recipe's name before the slash.
+        settings: recipe settings by dotted name.
+        classes, images, largest, smallest: number of classes and training images, and sizes of the largest and the
+            smallest class of the real data set, to recognise a stand-in. Images that are held out for calibration are
+            included if nothing else is removed.
     """
 
     name: str
@@ -93,18 +108,18 @@ class Column(_Part):
 
 
 class Pair(_Part):
-    """Two rows to compare with each other, by name: `row` minus `against`."""
+    """Two rows to compare, by name; differences are `row` minus `against`."""
 
     row: str
     against: str
 
 
 class PaperTable(_Part):
-    """A table: rows with published numbers, then our own.
+    """A table: rows with published numbers, then our own rows.
 
     Attributes:
-        baseline: the plain row, whose network all costs are relative to.
-        source: what published numbers are called in a heading.
+        baseline: the row whose network all costs are relative to.
+        source: heading of the published numbers.
     """
 
     name: str
@@ -116,10 +131,10 @@ class PaperTable(_Part):
     pairs: tuple[Pair, ...]
 
     def row(self, name: str) -> Row:
-        return _named("row", name, self.rows)
+        return _by_name("row", name, self.rows)
 
     def column(self, name: str) -> Column:
-        return _named("column", name, self.columns)
+        return _by_name("column", name, self.columns)
 
     @property
     def has_groups(self) -> bool:
@@ -127,30 +142,75 @@ class PaperTable(_Part):
         return any(cell.many is not None for row in self.rows for cell in row.paper.values())
 
 
-Named = TypeVar("Named", Row, Column)
+@dataclass(frozen=True, kw_only=True)
+class Tier:
+    """Length and data of a table's runs.
+
+    Attributes:
+        epochs: length of a row with `epochs_factor` 1; None: the recipe's own length.
+        data: replaces the data of every column; None: each column's own data.
+        max_ratio: largest imbalance ratio of the replacing data, which may have too few images for the column's ratio.
+        settings: recipe settings by dotted name.
+        text: note in tables of this tier; may be empty.
+    """
+
+    name: str
+    epochs: int | None = None
+    data: str | None = None
+    max_ratio: float = 20
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    text: str = ""
+
+
+TIERS = {
+    tier.name: tier
+    for tier in (
+        Tier(
+            name="smoke",
+            epochs=5,
+            data="digits",
+            settings={"train.evaluate_every": 5},
+            text="handwritten digits and a small network instead of the column's own, 5 epochs; this tests that "
+            "everything runs and does not compare the methods",
+        ),
+        Tier(name="short", epochs=40, text="40 epochs instead of the paper's number, with the schedule scaled to them"),
+        Tier(name="medium", epochs=100, text="100 epochs, with the schedule scaled to them"),
+        Tier(name="paper"),
+    )
+}
+
+
+def get_tier(name: str) -> Tier:
+    """Return a tier by name, one of `TIERS`."""
+    if name not in TIERS:
+        raise unknown_name("tier", name, list(TIERS))
+    return TIERS[name]
 
 
 @cache
 def load_table(name: str) -> PaperTable:
-    """A table by name, one of `TABLES`."""
+    """Load a table by name, one of `TABLES`."""
     if name not in TABLES:
         raise unknown_name("table", name, list(TABLES))
     content = _read(name)
     own = [Row.model_validate(row) for row in content.pop("rows")]
     extra = [Row.model_validate(row) for row in _read("extra_rows")["rows"]]
-    taken = {row.name for row in own}
-    rows = [*own, *(row for row in extra if row.name not in taken and name in row.tables)]
+    own_names = {row.name for row in own}
+    rows = [*own, *(row for row in extra if row.name not in own_names and name in row.tables)]
     names = {row.name for row in rows}
     pairs = [Pair.model_validate(pair) for pair in _read("pairs")["pairs"]]
     pairs = [pair for pair in pairs if {pair.row, pair.against} <= names]
     return PaperTable(name=name, rows=tuple(rows), pairs=tuple(pairs), **content)
 
 
-def _named(kind: str, name: str, choices: tuple[Named, ...]) -> Named:
-    for one in choices:
-        if one.name == name:
-            return one
-    raise unknown_name(kind, name, [one.name for one in choices])
+RowOrColumn = TypeVar("RowOrColumn", Row, Column)
+
+
+def _by_name(kind: str, name: str, choices: tuple[RowOrColumn, ...]) -> RowOrColumn:
+    for choice in choices:
+        if choice.name == name:
+            return choice
+    raise unknown_name(kind, name, [choice.name for choice in choices])
 
 
 def _read(name: str) -> dict[str, Any]:

@@ -1,13 +1,17 @@
 """Admission control: how many requests, bytes and pixels may be in progress, and reading a body within the limits."""
 
 import asyncio
+import ctypes
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from starlette.requests import ClientDisconnect, Request
 
 from elfnet.serve.errors import ApiError, BodyTooLargeError, overloaded, too_large
+
+TRIM_PIXELS = 1_000_000
+"""From this size on, the memory of an image is returned to the system at once."""
 
 
 class Slot:
@@ -118,9 +122,21 @@ class DecodeBudget:
         try:
             yield
         finally:
+            if pixels >= TRIM_PIXELS:
+                _return_freed_memory()
             with self._released:
                 self._used -= pixels
                 self._released.notify()
+
+
+def _return_freed_memory() -> None:
+    """Return freed memory to the system.
+
+    glibc keeps it, for each thread as much as the thread ever used, so that the memory of the process would be several
+    times what is used. Other C libraries do not have this function.
+    """
+    with suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 async def read_body(request: Request, slot: Slot, *, max_bytes: int, timeout: float) -> bytes:

@@ -178,17 +178,20 @@ def _decode_all(service: Service, parsed: PredictRequest, images: list[Image.Ima
     """Decode all images and empty the list, so that one image at a time is in memory at its full size."""
     pixels_NHWK = np.empty((len(images), *service.model.preprocess.shape), dtype=np.uint8)
     for i, upload in enumerate(parsed.uploads):
-        with images.pop(0) as image:
-            pixels = image.width * image.height
-            # The event loop, which decodes small images, must not wait.
-            with nullcontext() if pixels <= SMALL_PIXELS else service.decode_budget.use(pixels):
-                pixels_NHWK[i] = _decode(image, upload.name, service.model.preprocess)
+        pixels = images[0].width * images[0].height
+        # The event loop, which decodes small images, must not wait.
+        with nullcontext() if pixels <= SMALL_PIXELS else service.decode_budget.use(pixels):
+            pixels_NHWK[i] = _decode(images.pop(0), upload.name, service.model.preprocess)
     return pixels_NHWK
 
 
 def _decode(image: Image.Image, name: str, preprocess: Preprocess) -> NDArray[np.uint8]:
-    """Decode one image as `Model.predict` does, uint8 (H, W, K)."""
+    """Decode one image as `Model.predict` does, uint8 (H, W, K), and close it."""
     try:
-        return preprocess.pixels(image)
+        with image:
+            return preprocess.pixels(image)
     except WorkError as error:
-        raise ApiError(422, re.sub(r"\bthe picture\b", lambda _: name, str(error), count=1)) from None
+        message = re.sub(r"\bthe picture\b", lambda _: name, str(error), count=1)
+    # The traceback of the other error would keep the image in memory until the response is sent.
+    del image
+    raise ApiError(422, message)

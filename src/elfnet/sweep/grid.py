@@ -143,7 +143,7 @@ class SweepDirectory:
         }
         if file.is_file():
             if read_json(file) != json.loads(json.dumps(content)):
-                raise RequestError(f"{self.root} holds another sweep; repeat that one, or give another --out")
+                raise RequestError(f"{self.root} contains another sweep; repeat that one, or give another --out")
             return
         if self.root.exists() and (not self.root.is_dir() or any(self.root.iterdir())):
             raise RequestError(f"{self.root} exists and is not a sweep; give another --out")

@@ -141,7 +141,7 @@ def assemble(
     network.to(fabric.device)
     if machine.channels_last:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if recipe.train.sync_batch_norm and processes.world > 1:
+    if recipe.train.sync_batch_norm and processes.world_size > 1:
         torch.nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
     counts = splits.class_counts_C.tolist()
     forward, mixing = forward_and_mixing(recipe, network, rule_of(recipe, len(counts)), splits.train.labels_N)
@@ -170,11 +170,11 @@ def assemble(
     data = _workers_divided(recipe.data, processes.on_this_node)
     pruning = _pruning(recipe, splits, saved, processes)
     pairing = mixing if isinstance(mixing, PairMixing) else None
-    batches, calibration = processes.one_first(
+    batches, calibration = processes.rank0_first(
         lambda: _feeds(data, recipe, splits, normalisation, machine, processes, pairing, pruning)
     )
     if machine.compile:
-        part = -(-batches.batch_size // (processes.world * train.accumulate))
+        part = -(-batches.batch_size // (processes.world_size * train.accumulate))
         forward.compile_for(part, image_sizes=resizing.sizes)
     trainer = Trainer(
         fabric=fabric,
@@ -216,7 +216,7 @@ def _feeds(
     selection: Selection | None,
 ) -> tuple[TrainingFeed, EvaluationFeed]:
     """This process's share of both splits; image files are packed here if they are not yet."""
-    device, share = processes.fabric.device, processes.share
+    device, shard = processes.fabric.device, processes.shard
     feed = partial(
         training_batches,
         splits=splits,
@@ -224,7 +224,7 @@ def _feeds(
         batch_size=recipe.train.batch_size,
         device=device,
         channels_last=machine.channels_last,
-        share=share,
+        shard=shard,
         pairing=pairing,
         selection=selection,
     )
@@ -232,7 +232,7 @@ def _feeds(
     if recipe.model.branches == 2:
         reversed_ = data.model_copy(update={"sampler": "reversed"})
         batches = PairedFeed(batches, feed(reversed_, seed=recipe.train.seed + SECOND_SAMPLER))
-    calibration = evaluation_batches(data, splits.calibration, normalisation, device=device, share=share)
+    calibration = evaluation_batches(data, splits.calibration, normalisation, device=device, shard=shard)
     return batches, calibration
 
 
@@ -241,7 +241,7 @@ def _pruning(recipe: Recipe, splits: Splits, saved: Checkpoint | None, processes
     train, labels_N = recipe.train, splits.train.labels_N
     if not train.prune:
         return None
-    history = ExitHistory(len(labels_N), processes.fabric.device, processes.summed)
+    history = ExitHistory(len(labels_N), processes.fabric.device, processes.all_reduce)
     if saved is not None and saved.exit_history is not None:
         history.streak_N.copy_(saved.exit_history)
     settings = PruningSettings(train.prune, train.prune_patience, train.prune_floor, train.prune_until)

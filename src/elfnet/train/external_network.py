@@ -28,11 +28,11 @@ def choose_network(
     """The network to train, and what run.json keeps of it if it was handed in."""
     if given is None:
         channels = image_shape[0]
-        built = processes.together(lambda: network_of(recipe.model, classes=classes, image_channels=channels))
+        built = processes.fail_together(lambda: network_of(recipe.model, classes=classes, image_channels=channels))
         return built, None
-    described = processes.together(lambda: _describe(given, recipe, classes=classes, image_shape=image_shape))
-    everywhere = processes.gathered(described)
-    processes.together(lambda: _require_alike(everywhere))
+    described = processes.fail_together(lambda: _describe(given, recipe, classes=classes, image_shape=image_shape))
+    everywhere = processes.all_gather(described)
+    processes.fail_together(lambda: _require_alike(everywhere))
     return given, described
 
 

@@ -35,7 +35,7 @@ class ExitingForward(nn.Module):
     Args:
         network: stages and heads.
         rule: when examples leave; None: nobody leaves before the last exit (joint training, or a plain network).
-        left: what happens to examples that left.
+        after_exit: what happens to an example after its exit: its loss is masked, or it is dropped.
         equilibrium: scale the gradients that exits send into the stages, so that together they weigh as one.
     """
 
@@ -44,13 +44,13 @@ class ExitingForward(nn.Module):
         network: StagedNetwork,
         rule: TrainingRule | None,
         *,
-        left: Literal["mask", "drop"] = "mask",
+        after_exit: Literal["mask", "drop"] = "mask",
         equilibrium: bool = False,
     ) -> None:
         super().__init__()
         self.network = network
         self.rule = rule
-        self.left = left
+        self.after_exit = after_exit
         self._fork = GradientEquilibrium(network.exits, network.experts) if equilibrium else same_features
         self._compiled_batch: int | None = None
         self._run_full: Run = _full_batch
@@ -69,7 +69,7 @@ class ExitingForward(nn.Module):
         """
         reset_compiler(graphs=4 * self.network.exits * image_sizes)
         self._compiled_batch = batch_size
-        if self.left == "mask" or self.rule is None:
+        if self.after_exit == "mask" or self.rule is None:
             self.network.compile(dynamic=False)
         else:
             self._run_full = torch.compile(_full_batch, dynamic=False)
@@ -81,7 +81,7 @@ class ExitingForward(nn.Module):
         """
         if len(images) == 0:
             return self._empty(target_B)
-        if self.rule is not None and self.left == "drop":
+        if self.rule is not None and self.after_exit == "drop":
             return self._drop(images, target_B, self.rule)
         full = self._compiled_batch in (None, len(images))
         run = self.network if full else self.network.forward
@@ -196,7 +196,9 @@ def forward_and_mixing(
         forward = ManifoldForward(network)
         return forward, ManifoldMixup(_mix_schedule(recipe.train), forward.depths)
     equilibrium = recipe.criterion.equilibrium
-    return ExitingForward(network, rule, left=recipe.exits.left, equilibrium=equilibrium), _mixing(recipe, labels_N)
+    return ExitingForward(network, rule, after_exit=recipe.exits.after_exit, equilibrium=equilibrium), _mixing(
+        recipe, labels_N
+    )
 
 
 def _mixing(recipe: Recipe, labels_N: Ints) -> Mixing:

@@ -58,7 +58,7 @@ class Launch:
         return settled
 
     @property
-    def world(self) -> int:
+    def world_size(self) -> int:
         """Processes in all."""
         return (self.devices or 1) * (self.num_nodes or 1)
 
@@ -82,24 +82,24 @@ def is_first_process() -> bool:
 
 def refuse_uneven_batches(batch_size: int, accumulate: int, launch: Launch) -> None:
     """Every process takes an equal part of every full batch."""
-    if batch_size % (launch.world * accumulate):
-        parts = f"{launch.world} processes" + (f" times train.accumulate={accumulate}" if accumulate > 1 else "")
+    if batch_size % (launch.world_size * accumulate):
+        parts = f"{launch.world_size} processes" + (f" times train.accumulate={accumulate}" if accumulate > 1 else "")
         raise RequestError(
             f"train.batch_size={batch_size} cannot be divided among {parts}; "
-            f"use a multiple of {launch.world * accumulate}, or another number of --devices"
+            f"use a multiple of {launch.world_size * accumulate}, or another number of --devices"
         )
 
 
 def refuse_mixed_features(mix: str, launch: Launch) -> None:
     """Partners are read by the process that needs them, but their features are in the process that computes them."""
-    if mix == "manifold" and launch.world > 1:
+    if mix == "manifold" and launch.world_size > 1:
         raise RequestError(
-            f"train.mix=manifold mixes features of a whole batch, and {launch.world} processes have a part each; "
+            f"train.mix=manifold mixes features of a whole batch, and {launch.world_size} processes have a part each; "
             "train with one process, or set train.mix=mixup"
         )
 
 
-def refuse_empty_shares(recipe: Recipe, examples: int, world: int) -> None:
+def refuse_empty_shards(recipe: Recipe, examples: int, world_size: int) -> None:
     """Where every process runs every layer in every step, one with no image could not, and the others would wait."""
     reasons = {
         "train.sync_batch_norm=true": recipe.train.sync_batch_norm,
@@ -107,10 +107,10 @@ def refuse_empty_shares(recipe: Recipe, examples: int, world: int) -> None:
     }
     needing = [reason for reason, given in reasons.items() if given]
     last = examples % min(recipe.train.batch_size, examples)
-    if needing and 0 < last < world:
+    if needing and 0 < last < world_size:
         raise RequestError(
-            f"{needing[0]} needs an image for each of {world} processes in every step, and the last batch of an epoch "
-            f"has {last}; change train.batch_size"
+            f"{needing[0]} needs an image for each of {world_size} processes in every step, and the last batch of an "
+            f"epoch has {last}; change train.batch_size"
         )
 
 
@@ -121,7 +121,7 @@ def start(launch: Launch, *, device: str, precision: str) -> Fabric:
         device: cpu, cuda or mps.
         precision: Fabric's name of it.
     """
-    if launch.world == 1:
+    if launch.world_size == 1:
         return Fabric(accelerator=device, devices=1, precision=precision)  # type: ignore[arg-type]
     _refuse_devices(device, launch.devices or 1)
     # Fabric's loggers tell of every process that joins; a run has its own first line.
@@ -154,7 +154,7 @@ def start(launch: Launch, *, device: str, precision: str) -> Fabric:
                 "NODE_RANK"
             )
         raise WorkError(
-            f"the {launch.world} processes of this run did not all meet at {address} within {launch.timeout:g} s "
+            f"the {launch.world_size} processes of this run did not all meet at {address} within {launch.timeout:g} s "
             f"({_in_short(error)}); {way_out}, or raise --timeout"
         ) from error
     return fabric
@@ -186,7 +186,7 @@ def lost_others(error: BaseException, launch: Launch) -> WorkError | None:
     """The line for a failure to reach the other processes; None for any other failure."""
     # gloo raises plain RuntimeErrors. What a library wrapped is looked into as well.
     texts = [str(one) for one in chain([error], _causes(error))]
-    if launch.world == 1 or not any(word in text for text in texts for word in ("gloo", "NCCL", "ProcessGroup")):
+    if launch.world_size == 1 or not any(word in text for text in texts for word in ("gloo", "NCCL", "ProcessGroup")):
         return None
     timed_out = any("imed out" in text or "imeout" in text for text in texts)
     what = f"did not answer within {launch.timeout:g} s" if timed_out else "ended"
@@ -211,12 +211,12 @@ def _in_short(error: BaseException) -> str:
 def _meet_again(device: str, launch: Launch) -> None:
     """Meet under a name of this attempt: torchrun keeps the addresses of the processes that it ended."""
     timeout = timedelta(seconds=launch.timeout)
-    store, rank, world = next(rendezvous("env://", timeout=timeout))
+    store, rank, world_size = next(rendezvous("env://", timeout=timeout))
     torch.distributed.init_process_group(
         "nccl" if device == "cuda" else "gloo",
         store=PrefixStore(f"attempt-{os.environ['TORCHELASTIC_RESTART_COUNT']}", store),
         rank=rank,
-        world_size=world,
+        world_size=world_size,
         timeout=timeout,
         device_id=torch.device("cuda", int(os.environ["LOCAL_RANK"])) if device == "cuda" else None,
     )

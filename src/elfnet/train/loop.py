@@ -110,7 +110,7 @@ class Trainer:
             is_head_C=self._is_head_C,
             scale=self._loss.base.scale,
             device=self._fabric.device,
-            summed=self._processes.summed,
+            all_reduce=self._processes.all_reduce,
         )
         training_mode(self._network, self._forward)
         rate = 0.0
@@ -142,8 +142,8 @@ class Trainer:
         set_learning_rate(self._optimiser, rate)
         self._optimiser.zero_grad(set_to_none=True)
         parts = batch.parts(self._accumulate)
-        whole = len(parts) == 1 and self._processes.world == 1
-        weight_of_batch = None if whole else self._processes.summed_later(batch.labels.weight(weights_C).sum())
+        whole = len(parts) == 1 and self._processes.world_size == 1
+        weight_of_batch = None if whole else self._processes.all_reduce_async(batch.labels.weight(weights_C).sum())
         for number, part in enumerate(parts):
             last = number + 1 == len(parts)
             leading_b, weight_b = part.labels.leading, part.labels.weight(weights_C)
@@ -156,7 +156,7 @@ class Trainer:
                 else:
                     loss = weighted_batch_mean(loss_b, weight_b, _not_zero(weight_of_batch()))
                     # The gradients are averaged over processes, and must be added.
-                    loss = loss * self._processes.world
+                    loss = loss * self._processes.world_size
                 self._fabric.backward(loss)
             statistics.add(logits_EbC.detach(), leading_b, visited_Eb, loss_Eb.detach(), weight_b, ends_step=last)
             if self._pruning is not None and part.rows_b is not None:
@@ -164,11 +164,11 @@ class Trainer:
         self._optimiser.step()
         if self._average is not None:
             self._average.update(self._network)
-        self._loss.end_step(self._processes.summed)
+        self._loss.end_step(self._processes.all_reduce)
 
     def _added_up(self, last: bool) -> AbstractContextManager[None]:
         """Gradients of processes are exchanged once a step, with its last part."""
-        if last or self._processes.world == 1:
+        if last or self._processes.world_size == 1:
             return nullcontext()
         return self._fabric.no_backward_sync(self._forward)
 

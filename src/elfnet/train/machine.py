@@ -185,7 +185,7 @@ def run_info(recipe: Recipe, splits: Splits, normalisation: Normalisation, cost:
         channels_last=recipe.train.channels_last,
         threads=recipe.train.threads,
         work=float(images * total_epochs(recipe) * cost.to_exit[-1]),
-        batch_shrinks=recipe.exits.left == "drop",
+        batch_shrinks=recipe.exits.after_exit == "drop",
     )
     return {
         **describe_environment(),

@@ -60,10 +60,10 @@ class ExitHistory:
     """
 
     def __init__(
-        self, examples: int, device: torch.device, summed: Callable[[Tensor], Tensor] = lambda tensor: tensor
+        self, examples: int, device: torch.device, all_reduce: Callable[[Tensor], Tensor] = lambda tensor: tensor
     ) -> None:
         self.streak_N = torch.zeros(examples, dtype=torch.int32, device=device)
-        self._summed = summed
+        self._summed = all_reduce
         # Of the epoch that runs: how often each example was shown, and how often it left at the first exit.
         self._met_2N = torch.zeros(2, examples, dtype=torch.int32, device=device)
 

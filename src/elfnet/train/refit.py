@@ -68,7 +68,7 @@ def fit_run(
 
     The recipe that is kept says how the network was trained: as in the run that this one starts from.
     """
-    if launch.world > 1:
+    if launch.world_size > 1:
         raise RequestError(
             f"refit.method={recipe.refit.method} does not train: one process is enough, leave --devices out"
         )

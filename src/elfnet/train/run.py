@@ -42,7 +42,7 @@ from elfnet.train.launch import (
     Launch,
     leave_when_done,
     lost_others,
-    refuse_empty_shares,
+    refuse_empty_shards,
     refuse_mixed_features,
     refuse_uneven_batches,
     restarted,
@@ -92,7 +92,7 @@ def train_recipe(
         resume, overwrite = run.exists(), False
     check_source(recipe, run, overwrite=overwrite, given=network)
     with ExitStack() as stack:
-        if launch.world == 1:
+        if launch.world_size == 1:
             stack.enter_context(run.lock())
         if is_fitted(recipe):
             return fit_run(recipe, run, resume=resume, overwrite=overwrite, observer=observer, launch=launch)
@@ -122,15 +122,15 @@ def _train_locked(
     stack: ExitStack,
 ) -> RunDirectory:
     """Train with the run directory locked: by the caller if there is one process, else here by the first of them."""
-    if launch.world == 1:
+    if launch.world_size == 1:
         check_directory(run, recipe, resume=resume, overwrite=overwrite)
     kept = run.info()["machine"] if run.exists() and not overwrite else None
     device, precision = device_and_precision(recipe.train, kept)
     processes = DistributedContext(start(launch, device=device, precision=fabric_precision(precision)))
-    if launch.world > 1:
-        processes.from_first(lambda: stack.enter_context(run.lock()))
-        processes.from_first(lambda: check_directory(run, recipe, resume=resume, overwrite=overwrite))
-    observer = observer if observer is not None and processes.first else Silent()
+    if launch.world_size > 1:
+        processes.broadcast_from_rank0(lambda: stack.enter_context(run.lock()))
+        processes.broadcast_from_rank0(lambda: check_directory(run, recipe, resume=resume, overwrite=overwrite))
+    observer = observer if observer is not None and processes.is_rank0 else Silent()
     try:
         _train(
             recipe,
@@ -146,7 +146,7 @@ def _train_locked(
         if lost is None:
             raise
         raise lost from error
-    if launch.world > 1:
+    if launch.world_size > 1:
         leave_when_done()
     return run
 
@@ -161,25 +161,27 @@ def _train(
     processes: DistributedContext,
     given: StagedNetwork | None,
 ) -> None:
-    splits, normalisation = processes.one_first(lambda: _data(recipe))
+    splits, normalisation = processes.rank0_first(lambda: _data(recipe))
     (height, width, channels), classes = splits.train.example_shape, len(splits.class_names)
     # A run that goes on has its weights in its checkpoint; one that was stopped before the first starts as it did.
-    goes_on = processes.any(processes.first and run.checkpoint("last").is_file() and not overwrite)
-    saved = processes.together(lambda: load_checkpoint(run.checkpoint("last"))) if goes_on else None
+    goes_on = processes.any(processes.is_rank0 and run.checkpoint("last").is_file() and not overwrite)
+    saved = processes.fail_together(lambda: load_checkpoint(run.checkpoint("last"))) if goes_on else None
     stage = stage_of_weights(recipe, 0 if saved is None else saved.epochs_done)
     torch.manual_seed(recipe.train.seed)
     network, described = choose_network(
         given, stage.recipe, classes=classes, image_shape=(channels, height, width), processes=processes
     )
-    loaded = processes.together(lambda: None if goes_on else load_initial_weights(recipe.model, network))
+    loaded = processes.fail_together(lambda: None if goes_on else load_initial_weights(recipe.model, network))
     # Refused here, before an old run is removed: an empty share, another number of weights than exits.
-    processes.together(lambda: refuse_empty_shares(recipe, len(splits.train), processes.world))
-    processes.together(lambda: exit_loss_of(stage.recipe, splits.class_counts_C.tolist(), network.exits))
-    started = processes.together(lambda: None if goes_on else start_from_run(recipe, network, splits, out=run.root))
+    processes.fail_together(lambda: refuse_empty_shards(recipe, len(splits.train), processes.world_size))
+    processes.fail_together(lambda: exit_loss_of(stage.recipe, splits.class_counts_C.tolist(), network.exits))
+    started = processes.fail_together(
+        lambda: None if goes_on else start_from_run(recipe, network, splits, out=run.root)
+    )
     final = network
     if given is None and final_model(recipe) != stage.recipe.model:
         final = network_of(final_model(recipe), classes=classes, image_channels=channels)
-    info: dict[str, Any] = processes.from_first(
+    info: dict[str, Any] = processes.broadcast_from_rank0(
         lambda: _opened(
             recipe,
             run,
@@ -194,26 +196,26 @@ def _train(
         )
     )
     machine = Machine(**info["machine"])
-    processes.together(lambda: require_same_precision(machine, processes.fabric))
+    processes.fail_together(lambda: require_same_precision(machine, processes.fabric))
     # The threads of a node, divided among as many processes as it has now.
     torch.set_num_threads(max(1, machine.threads * info.get("devices", 1) // processes.on_this_node))
     # Not where examples are dropped: blocks of ever new sizes would leave ever more of the heap unused.
-    if machine.device == "cpu" and recipe.exits.left != "drop":
+    if machine.device == "cpu" and recipe.exits.after_exit != "drop":
         tune_malloc()
 
     state = RunState()
-    if started is not None and processes.first:
+    if started is not None and processes.is_rank0:
         keep_start(run, signature_of_run(stage.recipe.model, info), network)
     if saved is not None:
         signature = signature_of_run(stage.recipe.model, info)
-        processes.together(partial(require_network, saved, signature, run.checkpoint("last")))
+        processes.fail_together(partial(require_network, saved, signature, run.checkpoint("last")))
         network.load_state_dict(dict(saved.trained_weights or saved.weights))
         state = RunState(epochs_done=saved.epochs_done, **saved.progress)
     observer.started(recipe, info, state.epochs_done)
     if state.epochs_done >= total_epochs(recipe):
         return
 
-    loggers = open_loggers(run, recipe, state.epochs_done) if processes.first else []
+    loggers = open_loggers(run, recipe, state.epochs_done) if processes.is_rank0 else []
     loop = _Loop(recipe, run, splits, normalisation, machine, info, observer, stop_after, processes, loggers)
     try:
         for following in stages_of(recipe):
@@ -289,13 +291,13 @@ class _Loop:
                     record["stage"] = stage.name
                 if recipe.data.unreadable == "skip":
                     # Different images that any one process met: at least as many as this, as all meet all in time.
-                    record["unreadable"] = max(processes.gathered(batches.skipped()))
+                    record["unreadable"] = max(processes.all_gather(batches.skipped()))
                 for logger in self.loggers:
                     logger.log(record)
                 state.epochs_done += 1
                 state.seconds += seconds
                 state.distil_temperature = record.get("distil_temperature")
-                if processes.first:
+                if processes.is_rank0:
                     keep(
                         self.directory,
                         signature,
@@ -375,7 +377,7 @@ def _opened(
         return info
     height, width, channels = splits.train.example_shape
     info = run_info(recipe, splits, normalisation, count_cost(network, (channels, height, width)))
-    info |= {"devices": processes.on_this_node, "nodes": processes.world // processes.on_this_node}
+    info |= {"devices": processes.on_this_node, "nodes": processes.world_size // processes.on_this_node}
     if weights is not None:
         info["weights"] = weights
     if described is not None:

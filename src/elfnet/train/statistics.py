@@ -63,7 +63,7 @@ class EpochStatistics:
         is_head_C: Tensor,
         scale: float,
         device: torch.device,
-        summed: Callable[[Tensor], Tensor] = lambda tensor: tensor,
+        all_reduce: Callable[[Tensor], Tensor] = lambda tensor: tensor,
     ) -> None:
         # Sums over tens of thousands of examples want float64, which Apple's GPUs do not have.
         dtype = torch.float32 if device.type == "mps" else torch.float64
@@ -75,7 +75,7 @@ class EpochStatistics:
         self._sums = zeros(2 * exits + 4)
         self._count_E, self._loss_E = self._sums[:exits], self._sums[exits : 2 * exits]
         self._weighted, self._weight, self._low_head, self._high_tail = self._sums[2 * exits :]
-        self._summed = summed
+        self._summed = all_reduce
         self._loss_SE = zeros(steps, exits)
         self._is_head_C = is_head_C.to(device)
         self._scale = scale
@@ -146,7 +146,7 @@ def predictions(
 
     Every process predicts its share, and gets the predictions of all.
     """
-    first, end = processes.share.bounds(examples)
+    first, end = processes.shard.bounds(examples)
     # Shifted by one, so that those who do not know add nothing.
     known_N = torch.zeros(2, examples, dtype=torch.int64)
     if end > first:
@@ -154,7 +154,7 @@ def predictions(
         rows_n = torch.from_numpy(batches.rows())
         known_N[0, rows_n] = torch.from_numpy(prediction_n) + 1
         known_N[1, rows_n] = 1
-    prediction_N, times_N = processes.summed(known_N.to(processes.fabric.device)).cpu()
+    prediction_N, times_N = processes.all_reduce(known_N.to(processes.fabric.device)).cpu()
     assert int(times_N.max()) <= 1, "an example was predicted twice"
     return np.asarray(prediction_N - 1)
 

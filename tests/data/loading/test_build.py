@@ -60,7 +60,7 @@ def test_splits_of_a_folder(recipe: Make) -> None:
         {"policy": "trivialaugment"},
         {"cutout": 4},
         {"random_erasing": 1.0},
-        {"smallest_share": 0.9},
+        {"min_crop_area": 0.9},
         {"normalise": "none"},
         {"normalise": "measured"},
     ],

@@ -22,7 +22,7 @@ from elfnet.data.loading.feed import (
 )
 from elfnet.data.loading.memory import AugmentedSource, CropFlipSource, PlainSource
 from elfnet.data.loading.normalise import Normalisation, erase
-from elfnet.data.loading.sampler import Share
+from elfnet.data.loading.sampler import Shard
 from elfnet.data.loading.workers import BatchReader
 from elfnet.data.types import LabelledImages
 
@@ -113,12 +113,12 @@ def test_processes_see_the_batches_of_one_augmentation_included(sampler: str, so
     rng = np.random.default_rng(0)
     images = LabelledImages(rng.integers(256, size=(21, 6, 6, 1), dtype=np.uint8), rng.integers(3, size=21))
 
-    def epoch(share: Share) -> list[TrainingBatch]:
-        changes: dict[str, Any] = {"seed": 4, "sampler": sampler, "share": share}
+    def epoch(shard: Shard) -> list[TrainingBatch]:
+        changes: dict[str, Any] = {"seed": 4, "sampler": sampler, "share": shard}
         feed = _cropped(images, pad=2, flip=True, **changes) if source == "cropped" else _augmented(images, **changes)
         return list(feed.epoch(3))
 
-    for whole, *parts in zip(epoch(Share()), *(epoch(Share(rank, 3)) for rank in range(3)), strict=True):
+    for whole, *parts in zip(epoch(Shard()), *(epoch(Shard(rank, 3)) for rank in range(3)), strict=True):
         for of_all, *of_each in zip(whole[1:4], *(part[1:4] for part in parts), strict=True):
             assert torch.equal(of_all, torch.cat(of_each))
 
@@ -153,10 +153,10 @@ def test_evaluation_runs_every_image_once_in_order(batch_size: int, sizes: list[
 
 def test_evaluation_of_a_part_of_the_split() -> None:
     source = PlainSource(_numbered(10).images_NHWC, UNIT, device=CPU)
-    feeds = [EvaluationFeed(source, 10, batch_size=2, share=Share(rank, 3)) for rank in range(3)]
+    feeds = [EvaluationFeed(source, 10, batch_size=2, shard=Shard(rank, 3)) for rank in range(3)]
     seen = [torch.cat(list(feed))[:, 0, 0, 0].round().int().tolist() for feed in feeds]
     assert [feed.rows().tolist() for feed in feeds] == seen == [[0, 1, 2, 3], [4, 5, 6], [7, 8, 9]]
-    nothing = EvaluationFeed(source, 2, batch_size=2, share=Share(2, 3))
+    nothing = EvaluationFeed(source, 2, batch_size=2, shard=Shard(2, 3))
     assert list(nothing) == []
     assert len(nothing) == 0
     assert nothing.rows().tolist() == []
@@ -166,7 +166,7 @@ def _by_row(images: LabelledImages, *, epoch: int = 2, shares: int = 1, **change
     """What each example looks like; labels are row numbers."""
     found: dict[int, bytes] = {}
     for rank in range(shares):
-        for batch in _augmented(images, share=Share(rank, shares), **changes).epoch(epoch):
+        for batch in _augmented(images, shard=Shard(rank, shares), **changes).epoch(epoch):
             examples = zip(batch.labels_b.tolist(), batch.images, strict=True)
             found |= {row: image.numpy().tobytes() for row, image in examples}
     return found
@@ -286,7 +286,7 @@ def test_a_process_reads_the_partners_that_others_hold() -> None:
     whole = list(_feed(_numbered(20), Counting(), pairing=Shifted()).epoch(2))
     sources = [Counting() for _ in range(3)]
     parts = [
-        list(_feed(_numbered(20), source, pairing=Shifted(), share=Share(rank, 3)).epoch(2))
+        list(_feed(_numbered(20), source, pairing=Shifted(), shard=Shard(rank, 3)).epoch(2))
         for rank, source in enumerate(sources)
     ]
     for step in (0, 1):
@@ -308,7 +308,7 @@ def test_an_example_whose_partner_cannot_be_read_is_its_own_partner() -> None:
 
 def test_several_processes_take_every_step() -> None:
     rows = [batch.rows_b.tolist() for batch in _feed(_numbered(16), Counting()).epoch(0)]
-    feed = _feed(_numbered(16), Counting(rows[1]), pairing=Shifted(), share=Share(1, 2))
+    feed = _feed(_numbered(16), Counting(rows[1]), pairing=Shifted(), shard=Shard(1, 2))
     assert [(batch.step, len(batch.labels_b)) for batch in feed.epoch(0)] == [(0, 4), (1, 0)]
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from elfnet.data.loading.sampler import EpochOrder, Share, epoch_generator, step_rng
+from elfnet.data.loading.sampler import EpochOrder, Shard, epoch_generator, step_rng
 
 COUNTS = (1600, 400, 100)
 LABELS_N = np.random.default_rng(0).permutation(np.repeat([0, 1, 3], COUNTS))  # class 2 has no example
@@ -39,10 +39,10 @@ def test_classes_are_drawn_by_their_share_and_their_examples_evenly(sampler: str
         seen[row] = repeat + 1
 
 
-@pytest.mark.parametrize("world", [1, 2, 3, 8])
+@pytest.mark.parametrize("world_size", [1, 2, 3, 8])
 @pytest.mark.parametrize("batch", [0, 1, 5, 8, 24])
-def test_shares_make_up_the_batch(world: int, batch: int) -> None:
-    parts = [Share(rank, world).of(torch.arange(batch)) for rank in range(world)]
+def test_shares_make_up_the_batch(world_size: int, batch: int) -> None:
+    parts = [Shard(rank, world_size).of(torch.arange(batch)) for rank in range(world_size)]
     assert torch.cat(parts).tolist() == list(range(batch))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 

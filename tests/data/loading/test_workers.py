@@ -24,7 +24,7 @@ from elfnet.data.types import SourceRequest
 from elfnet.errors import WorkError
 
 Write = Callable[..., Path]
-WHOLE = Evaluation(image_size=8, resize=8)
+UNSHARDED = Evaluation(image_size=8, resize=8)
 # No main guard, and read from standard input or from a file: both are what people write.
 SCRIPT = """
 import sys, threading
@@ -65,7 +65,7 @@ def read(reader: Dataset[ReadBatch], workers: int) -> list[bytes]:
 def test_packed_images_are_sent_as_the_name_of_their_file(images: ImageFiles, tmp_path: Path) -> None:
     cache = packed(images, Decoder(images, Limits()), tmp_path, side=10, workers=0, unreadable="stop")
     assert len(pickle.dumps(cache)) - len(pickle.dumps(images)) < 500 < cache.file.stat().st_size
-    assert read(BatchReader(cache, WHOLE), 2) == read(BatchReader(cache, WHOLE), 0)
+    assert read(BatchReader(cache, UNSHARDED), 2) == read(BatchReader(cache, UNSHARDED), 0)
 
 
 def test_relative_paths_are_those_of_whoever_asks(
@@ -74,7 +74,7 @@ def test_relative_paths_are_those_of_whoever_asks(
     root = image_folder({"a": 3, "b": 2}).relative_to(tmp_path)
     monkeypatch.chdir(tmp_path)
     images: ImageFiles = folder(SourceRequest(root=root, image_size=8)).train
-    reader = BatchReader(Decoder(replace(images, root=root), Limits()), WHOLE)
+    reader = BatchReader(Decoder(replace(images, root=root), Limits()), UNSHARDED)
     assert read(reader, 1) == read(reader, 0)
 
 
@@ -83,7 +83,7 @@ def test_workers_have_none_of_the_threads_of_this_process(images: ImageFiles) ->
     stop = threading.Event()
     thread = threading.Thread(target=stop.wait)
     thread.start()
-    reader = BatchReader(Decoder(images, Limits()), WHOLE)
+    reader = BatchReader(Decoder(images, Limits()), UNSHARDED)
     processes = WorkerProcesses(reader, workers=1, device=torch.device("cpu"), keep_workers=True)
     try:
         list(processes.read(0, [np.arange(5)]))

@@ -81,12 +81,12 @@ def test_splits_and_images() -> None:
     splits = make_splits(source, profile="none", calibration_per_class=2)
     assert len(splits.train) == 16
     row = int(splits.train_indices[5])
-    content = splits.train.encoded(5, most_bytes=10_000)
+    content = splits.train.encoded(5, max_bytes=10_000)
     with Pillow.open(io.BytesIO(content)) as image:
         assert image.getpixel((0, 0)) == (row, row, row)
     assert splits.train.name(5) == f"pets train, row {row}"
     with pytest.raises(UnreadableImageError, match=r"row .* has more than 1e-05 MB"):
-        splits.train.encoded(5, most_bytes=10)
+        splits.train.encoded(5, max_bytes=10)
     assert hub(SourceRequest(hub="pets", image_size=4)).train.stamps().shape == (20, 2)
 
 

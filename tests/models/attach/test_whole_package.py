@@ -49,7 +49,7 @@ def test_training_lowers_the_loss(attached: Attached, images: Tensor, left: Lite
     for module in network.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-    forward = ExitingForward(network, TrainingRule(threshold=0.3), left=left)
+    forward = ExitingForward(network, TrainingRule(threshold=0.3), after_exit=left)
     target_B = torch.arange(5)
     optimiser = torch.optim.SGD(network.parameters(), lr=0.02)
     losses, gone = [], 0
@@ -154,8 +154,8 @@ def test_compiled_training_step(build_model: Build, images: Tensor) -> None:
     torch.manual_seed(0)
     network = attach_exits(build_model("timm-like"), example=images).train()
     target_B = torch.arange(5)
-    expected, _ = ExitingForward(network, TrainingRule(threshold=0.3), left="drop")(images, target_B)
-    compiled = ExitingForward(network, TrainingRule(threshold=0.3), left="drop")
+    expected, _ = ExitingForward(network, TrainingRule(threshold=0.3), after_exit="drop")(images, target_B)
+    compiled = ExitingForward(network, TrainingRule(threshold=0.3), after_exit="drop")
     compiled.compile_for(5)
     logits_EBC, _ = compiled(images, target_B)
     torch.testing.assert_close(logits_EBC, expected, rtol=1e-3, atol=1e-4)

@@ -21,7 +21,7 @@ def texts(axes: Any) -> list[str]:
     return [text.get_text() for text in axes.texts]
 
 
-def test_loss_by_exit_says_where_nobody_left() -> None:
+def test_loss_by_exit_names_exits_without_examples() -> None:
     (axes,) = axes_of(draw_loss_by_exit([None, 0.25, 2.0]))
     assert [bar.get_height() for bar in axes.patches] == [0.25, 2.0]
     assert texts(axes) == ["no\nexamples", "0.25", "2"]

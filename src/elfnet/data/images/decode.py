@@ -71,8 +71,8 @@ _SIDEWAYS = (5, 6, 7, 8)
 class Limits:
     """What is refused before it is decoded: a small file may decode to gigabytes."""
 
-    most_pixels: int = 80_000_000
-    most_bytes: int = 64_000_000
+    max_pixels: int = 80_000_000
+    max_bytes: int = 64_000_000
 
 
 def read_crop(
@@ -133,10 +133,10 @@ def _opened(content: bytes, name: str, limits: Limits) -> Image.Image:
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
         image = Image.open(io.BytesIO(content), formats=FORMATS)
     width, height = image.size
-    if width * height > limits.most_pixels:
+    if width * height > limits.max_pixels:
         raise UnreadableImageError(
-            f"image {name} has {width} x {height} pixels, more than {limits.most_pixels / 1e6:g} million; "
-            "raise data.most_megapixels if it is no mistake"
+            f"image {name} has {width} x {height} pixels, more than {limits.max_pixels / 1e6:g} million; "
+            "raise data.max_megapixels if it is no mistake"
         )
     return image
 

@@ -103,7 +103,7 @@ class EncodedImages(Examples):
         """What messages call an image: its path."""
 
     @abstractmethod
-    def encoded(self, index: int, *, most_bytes: int) -> bytes:
+    def encoded(self, index: int, *, max_bytes: int) -> bytes:
         """The bytes of an image; UnreadableImageError if they are more than allowed, or cannot be read."""
 
     @abstractmethod
@@ -139,16 +139,16 @@ class ImageFiles(EncodedImages):
     def name(self, index: int) -> str:
         return str(self.root / self.paths[index])
 
-    def encoded(self, index: int, *, most_bytes: int) -> bytes:
+    def encoded(self, index: int, *, max_bytes: int) -> bytes:
         path = self.root / self.paths[index]
         try:
             with path.open("rb") as file:
-                content = file.read(most_bytes + 1)
+                content = file.read(max_bytes + 1)
         except OSError as error:
             raise UnreadableImageError(f"cannot read image {path}: {error.strerror or error}") from error
-        if len(content) > most_bytes:
+        if len(content) > max_bytes:
             raise UnreadableImageError(
-                f"image {path} has more than {most_bytes / 1e6:g} MB; raise data.most_megabytes if it is no mistake"
+                f"image {path} has more than {max_bytes / 1e6:g} MB; raise data.max_megabytes if it is no mistake"
             )
         return content
 
@@ -206,5 +206,5 @@ class Decoder:
 
     def part(self, index: int, choose: Choose) -> Pixels:
         """The part of an image that `choose(width, height)` names, at the size it names."""
-        content = self._images.encoded(index, most_bytes=self._limits.most_bytes)
+        content = self._images.encoded(index, max_bytes=self._limits.max_bytes)
         return read_crop(content, self._images.name(index), choose=choose, limits=self._limits)

@@ -87,14 +87,14 @@ TRIES = 10
 _LOWEST, _HIGHEST = math.log(RATIOS[0]), math.log(RATIOS[1])
 
 
-def random_part(width: int, height: int, *, smallest_share: float, rng: np.random.Generator) -> Box:
+def random_part(width: int, height: int, *, min_crop_area: float, rng: np.random.Generator) -> Box:
     """A part with a random share of the area and a random shape, somewhere in the image.
 
     The first of ten draws that fits; if none does, the largest middle part of an allowed shape.
     """
     # All numbers at once, whichever of the draws fits: what follows then draws the same numbers whatever the image is.
     for share, shape, x, y in rng.random((TRIES, 4)).tolist():
-        area = (smallest_share + (1 - smallest_share) * share) * width * height
+        area = (min_crop_area + (1 - min_crop_area) * share) * width * height
         ratio = math.exp(_LOWEST + (_HIGHEST - _LOWEST) * shape)
         across, down = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 1 <= across <= width and 1 <= down <= height:

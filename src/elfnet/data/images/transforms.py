@@ -49,7 +49,7 @@ class Augmentation:
     Args:
         crop: "resized" takes a random part of an image file and resizes it; "padded" pads the image as evaluation
             shows it by `pad` zeros and crops it at random; "none" takes it as evaluation shows it.
-        smallest_share: of the area, for a random part.
+        min_crop_area: of the area, for a random part.
         flip: mirror half of the images.
         policy: AutoAugment, RandAugment or TrivialAugment; None for none of them.
         jitter: largest change of brightness, contrast and saturation; 0 leaves colours alone.
@@ -59,7 +59,7 @@ class Augmentation:
 
     crop: str
     flip: bool
-    smallest_share: float = 0.08
+    min_crop_area: float = 0.08
     pad: int = 4
     policy: Policy | None = None
     jitter: float = 0.0
@@ -108,11 +108,11 @@ class Augmentation:
         return found
 
     def _random_part(self, side: int, rng: np.random.Generator, width: int, height: int) -> Part:
-        box = random_part(width, height, smallest_share=self.smallest_share, rng=rng)
+        box = random_part(width, height, min_crop_area=self.min_crop_area, rng=rng)
         return Part(box, (side, side), quick=True)
 
 
-MOST_WORKERS = 8
+MAX_WORKERS = 8
 
 
 def evaluation_of(data: DataRecipe) -> Evaluation:
@@ -126,12 +126,12 @@ def decoder_of(data: DataRecipe, images: EncodedImages) -> Decoder:
 
 
 def limits_of(data: DataRecipe) -> Limits:
-    return Limits(most_pixels=round(data.most_megapixels * 1e6), most_bytes=round(data.most_megabytes * 1e6))
+    return Limits(max_pixels=round(data.max_megapixels * 1e6), max_bytes=round(data.max_megabytes * 1e6))
 
 
 def workers_of(data: DataRecipe) -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, MOST_WORKERS) if data.workers < 0 else data.workers
+    return min(cores, MAX_WORKERS) if data.workers < 0 else data.workers
 
 
 def images_as_evaluated(data: DataRecipe, images: EncodedImages) -> Pixels:

@@ -14,7 +14,7 @@ from elfnet.data.loading.files import FileSource
 from elfnet.data.loading.memory import AugmentedSource, CropFlipSource, PlainSource
 from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.loading.pack import packed
-from elfnet.data.loading.sampler import WHOLE, Share
+from elfnet.data.loading.sampler import UNSHARDED, Shard
 from elfnet.data.sources.features import FeatureRows
 from elfnet.data.splits import Splits
 from elfnet.data.types import Examples, LabelledImages
@@ -56,7 +56,7 @@ def training_batches(
     seed: int,
     device: torch.device,
     channels_last: bool = True,
-    share: Share = WHOLE,
+    shard: Shard = UNSHARDED,
     pairing: Pairing | None = None,
     selection: Selection | None = None,
 ) -> TrainingFeed:
@@ -99,7 +99,7 @@ def training_batches(
         device=device,
         channels_last=channels_last,
         sampler=data.sampler,
-        share=share,
+        shard=shard,
         pairing=pairing,
         selection=selection,
     )
@@ -111,7 +111,7 @@ def augmentation_of(data: DataRecipe, splits: Splits) -> Augmentation:
     return Augmentation(
         crop=crops[data.augment.removesuffix("-flip")],
         flip=data.augment.endswith("flip") and splits.horizontal_flip,
-        smallest_share=data.smallest_share,
+        min_crop_area=data.min_crop_area,
         pad=data.pad,
         policy=build_policy(data.policy, operations=data.randaugment_operations, magnitude=data.randaugment_magnitude),
         jitter=data.colour_jitter,
@@ -127,7 +127,7 @@ def evaluation_batches(
     *,
     device: torch.device,
     batch_size: int | None = None,
-    share: Share = WHOLE,
+    shard: Shard = UNSHARDED,
 ) -> EvaluationFeed:
     """Every example once, in order, without augmentation; with a share, the shares together have every example once.
 
@@ -152,7 +152,7 @@ def evaluation_batches(
             workers=workers_of(data),
             unreadable=data.unreadable,
         )
-    return EvaluationFeed(source, len(examples), batch_size=batch_size, share=share)
+    return EvaluationFeed(source, len(examples), batch_size=batch_size, shard=shard)
 
 
 def image_reader(data: DataRecipe, images: EncodedImages) -> ImageReader:

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elfnet.data.loading.sampler import WHOLE, Drawn, EpochOrder, Share, epoch_generator
+from elfnet.data.loading.sampler import UNSHARDED, Drawn, EpochOrder, Shard, epoch_generator
 from elfnet.data.types import Ints
 
 CROP_NUMBERS = 2**30
@@ -172,12 +172,12 @@ class SampledFeed:
         device: torch.device,
         channels_last: bool = True,
         sampler: str = "shuffle",
-        share: Share = WHOLE,
+        shard: Shard = UNSHARDED,
         pairing: Pairing | None = None,
         selection: Selection | None = None,
     ) -> None:
         self.batch_size = min(batch_size, len(labels_N))
-        self._source, self._share, self._pairing, self._selection = source, share, pairing, selection
+        self._source, self._shard, self._pairing, self._selection = source, shard, pairing, selection
         self._order = EpochOrder(labels_N, sampler)
         self._labels_N = torch.from_numpy(labels_N).to(device)
         self._seed, self._device, self._channels_last = seed, device, channels_last
@@ -194,7 +194,7 @@ class SampledFeed:
         for step, read in enumerate(self._source.read(epoch, [one.request for one in wanted])):
             batch = self._batch(step, wanted[step], read)
             # Where several processes train together, every one must take every step.
-            if len(batch.labels_b) or self._share.world > 1:
+            if len(batch.labels_b) or self._shard.world_size > 1:
                 yield batch
 
     def close(self) -> None:
@@ -215,7 +215,7 @@ class SampledFeed:
             zip(*(torch.split(part_N, self.batch_size) for part_N in drawn), strict=True)
         ):
             whole = Request(rows_B.numpy(), repeat_B.numpy())
-            first, end = self._share.bounds(len(rows_B))
+            first, end = self._shard.bounds(len(rows_B))
             own = Request(whole.rows_r[first:end], whole.repeat_r[first:end])
             if self._source.draws_crops_by_batch:
                 # On the CPU, and for the whole batch: every device and every process sees the same numbers.
@@ -320,9 +320,9 @@ class EvaluationFeed:
         share: this process's part of the split.
     """
 
-    def __init__(self, source: BatchSource, examples: int, *, batch_size: int, share: Share = WHOLE) -> None:
+    def __init__(self, source: BatchSource, examples: int, *, batch_size: int, shard: Shard = UNSHARDED) -> None:
         self._source = source
-        rows_n = share.of(np.arange(examples))
+        rows_n = shard.of(np.arange(examples))
         parts = np.split(rows_n, range(batch_size, len(rows_n), batch_size)) if len(rows_n) else []
         self._requests = [Request(rows_r, np.zeros_like(rows_r)) for rows_r in parts]
         self._read: list[Ints] = []

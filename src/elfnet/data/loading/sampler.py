@@ -89,7 +89,7 @@ def step_rng(seed: int, epoch: int, step: int, stream: int) -> np.random.Generat
 
 
 @dataclass(frozen=True)
-class Share:
+class Shard:
     """The part of each batch that belongs to process `rank` of `world`.
 
     All parts of a batch make up the batch, in order; their sizes differ by at most one.
@@ -100,11 +100,11 @@ class Share:
     """
 
     rank: int = 0
-    world: int = 1
+    world_size: int = 1
 
     def bounds(self, batch: int) -> tuple[int, int]:
         """First position of this process in a batch of this size, and one past its last."""
-        size, larger = divmod(batch, self.world)
+        size, larger = divmod(batch, self.world_size)
         first = self.rank * size + min(self.rank, larger)
         return first, first + size + (self.rank < larger)
 
@@ -114,5 +114,5 @@ class Share:
         return batch_B[first:end]
 
 
-WHOLE = Share()
+UNSHARDED = Shard()
 """One process, which takes every batch whole."""

@@ -45,14 +45,14 @@ class HubImages(EncodedImages):
     def name(self, index: int) -> str:
         return f"{self.origin}, row {self.row_N[index]}"
 
-    def encoded(self, index: int, *, most_bytes: int) -> bytes:
+    def encoded(self, index: int, *, max_bytes: int) -> bytes:
         found = self.rows[int(self.row_N[index])][self.image_column]
         content: bytes | None = found.get("bytes")
         if content is None:
             raise UnreadableImageError(f"image {self.name(index)} has no bytes")
-        if len(content) > most_bytes:
+        if len(content) > max_bytes:
             raise UnreadableImageError(
-                f"image {self.name(index)} has more than {most_bytes / 1e6:g} MB; raise data.most_megabytes if it is "
+                f"image {self.name(index)} has more than {max_bytes / 1e6:g} MB; raise data.max_megabytes if it is "
                 "no mistake"
             )
         return content

@@ -89,7 +89,7 @@ def _listening(network: StagedNetwork, parts: list[list[Tensor]]) -> Iterator[No
             handle.remove()
 
 
-MOST_STEPS = 2_000
+MAX_STEPS = 2_000
 SMALL_GRADIENT = 1e-6
 """The largest derivative by any weight at which the fit is done; losses differ in the tenth digit from there on."""
 
@@ -115,8 +115,8 @@ def fit_softmax_regression(
     bias_C = bias_C.detach().double().cpu().clone().requires_grad_()
     optimiser = torch.optim.LBFGS(
         [weight_CF, bias_C],
-        max_iter=MOST_STEPS,
-        max_eval=2 * MOST_STEPS,
+        max_iter=MAX_STEPS,
+        max_eval=2 * MAX_STEPS,
         history_size=20,
         tolerance_grad=SMALL_GRADIENT,
         tolerance_change=1e-14,

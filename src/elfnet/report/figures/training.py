@@ -125,7 +125,7 @@ def loss_by_exit(record: RunRecord) -> FigureOrReason:
 
 @styled
 def draw_loss_by_exit(loss_E: Sequence[float | None]) -> "Figure":
-    """Draw one bar per exit; None stands for an exit that no example takes."""
+    """Draw one bar per exit; None for an exit that no example takes."""
     figure = new_figure(2.7)
     axes = figure.add_subplot()
     highest = max((loss for loss in loss_E if loss is not None), default=1.0)

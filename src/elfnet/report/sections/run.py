@@ -146,7 +146,7 @@ def _settings(record: RunRecord) -> Table:
     ]
     if not record.plain:
         rule = (
-            f"exit at confidence > {recipe.exits.train_threshold} ({recipe.exits.left})"
+            f"exit at confidence > {recipe.exits.train_threshold} ({recipe.exits.after_exit})"
             if recipe.exits.rule == "elf"
             else "all examples visit all exits"
         )

@@ -1,13 +1,12 @@
-"""The three ways a table is written, letter by letter, with names that each of them would take for its own."""
+"""Markdown, LaTeX and HTML of a table, character by character, with text that each of them must escape."""
 
 import re
 
 import pytest
 
-from elfnet.reproduce.html_page import html_page
-from elfnet.reproduce.latex import latex, latex_text
-from elfnet.reproduce.layout import Document, Grid, Heading
-from elfnet.reproduce.markdown import markdown, markdown_text
+from elfnet.report.html import Heading
+from elfnet.reproduce.layout import Document, Grid
+from elfnet.reproduce.render import latex_text, markdown_text, to_html, to_latex, to_markdown
 
 DOCUMENT = Document(
     "A & B_1",
@@ -78,18 +77,18 @@ HTML = (
 
 
 def test_markdown() -> None:
-    assert markdown(DOCUMENT) == MARKDOWN
+    assert to_markdown(DOCUMENT) == MARKDOWN
 
 
 def test_latex() -> None:
-    assert latex(DOCUMENT) == LATEX
+    assert to_latex(DOCUMENT) == LATEX
 
 
 def test_html() -> None:
-    page = html_page(DOCUMENT)
+    page = to_html(DOCUMENT)
     assert HTML in re.sub(r">\n+<", "><", page)
     assert page.startswith("<!DOCTYPE html>\n<html lang=")
-    # It asks no other host for anything, and it can be dark.
+    # It loads nothing, and it has a dark mode.
     assert not re.search(r"(src|href)=\"(?!data:)", page)
     assert "prefers-color-scheme: dark" in page
     assert "<script>" not in page
