@@ -8,8 +8,9 @@ This package must not import torch. The names below are imported when they are f
 package needs none of the packages of the extra `serve`.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from elfnet.lazy import lazy_names
 
 if TYPE_CHECKING:
     from elfnet.serve.app import create_app
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from elfnet.serve.server import bind_socket, build_server, serve
     from elfnet.serve.service import Sample, ServeSettings, Service, read_samples
 
-_HOME = {
+_MODULES = {
     "Sample": "elfnet.serve.service",
     "ServeSettings": "elfnet.serve.service",
     "Service": "elfnet.serve.service",
@@ -41,11 +42,7 @@ __all__ = [
     "serve",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'elfnet.serve' has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, _MODULES)
 
 
 def __dir__() -> list[str]:
