@@ -14,6 +14,7 @@ from elfnet.reproduce.layout import (
     spread_text,
 )
 from elfnet.reproduce.paper_table import TIERS, load_table
+from elfnet.reproduce.render import to_markdown
 from elfnet.reproduce.summary import summarize
 
 COLUMN = "cifar10-lt-10"
@@ -137,3 +138,14 @@ def test_a_difference_that_rounds_to_zero_has_no_minus(compared: dict[str, Any])
     grid = differences_grid(compared, compared["columns"][0])
     assert grid is not None
     assert grid.rows[1][4] == "+0.0 ± 2.8"
+
+
+def test_the_table_of_modern_training_compares_at_full_depth() -> None:
+    table = summarize(load_table("strong"), TIERS["medium"], {})
+    grid = overview_grid(table)
+    assert "at full depth" in grid.title
+    assert grid.rule_label == "ours"
+    by_label = {row[0]: row[1:] for row in grid.rows}
+    assert by_label["SHIKE, 3 experts"] == ["–", "56.3 (width 16, 1.740)", "–", "–"]
+    assert by_label["Plain ResNet-32"] == ["not run", "–", "not run", "–"]
+    assert "| *ours:* |" in to_markdown(make_document(table))

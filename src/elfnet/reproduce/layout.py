@@ -13,6 +13,7 @@ from elfnet.report.html import Heading
 from elfnet.reproduce.paper_table import BUDGET_POINTS, FULL_DEPTH, PAPER_RULE
 
 NOT_RUN = "not run"
+NOT_IN_PAPER = "not in the paper's table"
 POINT_LABELS = {FULL_DEPTH: "full depth", PAPER_RULE: "one s", "within-1": "per exit"}
 QUOTED, DIFFERS = "†", "*"
 
@@ -26,12 +27,14 @@ class Grid:
 
     Attributes:
         rules: indices of rows that have a line above them.
+        rule_label: what a plain-text table shows at such a line.
     """
 
     title: str
     headings: Sequence[Heading]
     rows: Sequence[Sequence[str]]
     rules: frozenset[int] = frozenset()
+    rule_label: str = NOT_IN_PAPER
 
 
 @dataclass(frozen=True)
@@ -61,17 +64,21 @@ def shown_columns(table: Content) -> list[Content]:
 def overview_grid(table: Content) -> Grid:
     """Return one row per system, with our number and the published one for each column."""
     columns = shown_columns(table)
+    of_paper = table["source"] == "paper"
+    point = PAPER_RULE if of_paper else FULL_DEPTH
     headings = [Heading("system", numeric=False)]
     for column in columns:
         headings += [Heading("ours", column["label"]), Heading(table["source"], column["label"])]
     rows = []
     for row in table["rows"]:
         cells = [_cell(table, row, column) for column in columns]
-        texts = [text for cell in cells for text in (_our_text(row, cell), _paper_text(row, cell))]
+        texts = [text for cell in cells for text in (_our_text(row, cell, point), _paper_text(row, cell))]
         rows.append([row["label"], *texts])
     in_paper = [row["in_paper"] for row in table["rows"]]
     rules = frozenset(i for i in range(1, len(in_paper)) if in_paper[i] != in_paper[i - 1])
-    return Grid("Accuracy in % (mean cost; number of seeds) at one threshold s for all exits", headings, rows, rules)
+    where = "one threshold s for all exits" if of_paper else "full depth"
+    title = f"Accuracy in % (mean cost; number of seeds) at {where}"
+    return Grid(title, headings, rows, rules, _rule_label(table))
 
 
 def details_grid(table: Content, column: Content) -> Grid:
@@ -106,7 +113,7 @@ def details_grid(table: Content, column: Content) -> Grid:
                     *(paper if name == compared else [""] * len(paper)),
                 ]
             )
-    return Grid(column["label"], headings, rows, frozenset(rules))
+    return Grid(column["label"], headings, rows, frozenset(rules), _rule_label(table))
 
 
 def budgets_grid(table: Content, column: Content) -> Grid | None:
@@ -165,10 +172,14 @@ def _difference_text(difference: Mapping[str, float | None] | None) -> str:
     return ("{mean:+z.1f} " + uncertainty).format(**percent)
 
 
-def _our_text(row: Content, cell: Content) -> str:
+def _rule_label(table: Content) -> str:
+    return NOT_IN_PAPER if table["source"] == "paper" else "ours"
+
+
+def _our_text(row: Content, cell: Content, name: str) -> str:
     if cell["state"] == NOT_RUN:
         return NOT_RUN if row["can_run"] else DASH
-    point = cell["points"].get(PAPER_RULE) or cell["points"][FULL_DEPTH]
+    point = cell["points"].get(name) or cell["points"][FULL_DEPTH]
     return f"{spread_text(point['accuracy'], percent=True)} ({point['mean_cost']['mean']:.3f}; n = {point['n']})"
 
 

@@ -38,7 +38,7 @@ def _markdown_grid(grid: Grid) -> list[str]:
     for position, row in enumerate(grid.rows):
         # Markdown has no lines between rows.
         if position in grid.rules:
-            lines.append(_markdown_line(["*not in the paper's table:*", *[""] * (len(grid.headings) - 1)]))
+            lines.append(_markdown_line([f"*{grid.rule_label}:*", *[""] * (len(grid.headings) - 1)]))
         lines.append(_markdown_line([markdown_text(text) for text in row]))
     return lines
 
