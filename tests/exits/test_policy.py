@@ -142,11 +142,11 @@ def test_an_adjusted_policy_needs_the_prior_to_be_read() -> None:
     content = json.loads(json.dumps(policy.to_dict()))
     assert content["adjust_tau"] == [0.5, 1.0, 0.0]
     assert Policy.from_dict(content, log_prior=(-0.1, -2.0)) == policy
-    with pytest.raises(RequestError, match="policy 'p' has adjust_tau and there is no log_prior"):
+    with pytest.raises(RequestError, match="policy 'p' has adjust_tau but there is no log_prior"):
         Policy.from_dict(content)
     with pytest.raises(RequestError, match="adjust_tau must be a list of numbers"):
         Policy.from_dict({**content, "adjust_tau": "1"}, log_prior=(-0.1, -2.0))
-    with pytest.raises(RequestError, match="is for 3 exits and adjusts the logits of 2"):
+    with pytest.raises(RequestError, match="has 3 exits and a logit adjustment for 2"):
         Policy.from_dict({**content, "adjust_tau": [0.5, 1.0]}, log_prior=(-0.1, -2.0))
 
 

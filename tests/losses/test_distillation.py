@@ -85,8 +85,8 @@ def test_parts_of_a_batch_and_processes_have_the_temperature_of_the_whole() -> N
     first, second = Distillation(1.0), Distillation(1.0)
     first(torch.zeros(2, 4), sure_EBC)
     second(torch.zeros(2, 12), unsure_EBC)
-    met = first._met + second._met
-    for distillation, all_reduce in ((whole, _alone), (first, lambda _: met), (second, lambda _: met)):
+    total = first._teacher_confidence + second._teacher_confidence
+    for distillation, all_reduce in ((whole, _alone), (first, lambda _: total), (second, lambda _: total)):
         distillation.end_step(all_reduce)
     assert {float(one.temperature) for one in (whole, parts, first, second)} == {1.0}
     alone = Distillation(1.0)
