@@ -217,7 +217,7 @@ def test_own_head_gets_the_shape(build_model: Build, images: Tensor) -> None:
 
 def test_cosine_exits_need_a_cosine_model(build_model: Build, images: Tensor) -> None:
     model = build_model("torchvision-like")
-    with pytest.raises(RequestError, match="own classifier gives cosines"):
+    with pytest.raises(RequestError, match="own classifier returns cosines"):
         attach_exits(model, example=images, classifier="cosine")
     model.fc = CosineClassifier(16, 5)
     network = attach_exits(model, example=images, classifier="cosine").eval()
@@ -242,9 +242,9 @@ class _Repeated(nn.Module):
             {"at": ["layer1.0.conv1"]},
             "cannot cut after 'layer1.0.conv1': 2 tensors are live there; nearest legal cuts: ",
         ),
-        ({"at": ["fc"]}, "cannot cut after 'fc': it belongs to the model's own head"),
+        ({"at": ["fc"]}, "cannot cut after 'fc': it is part of the model's own head"),
         ({"at": ["layer1.0.relu"]}, "cannot cut after 'layer1.0.relu': it runs 2 times; nearest legal cuts: "),
-        ({"at": ["layer1", "layer1.1"]}, "at names the same place twice: 'layer1.1' is 'layer1'"),
+        ({"at": ["layer1", "layer1.1"]}, "at names one place twice: 'layer1.1' is 'layer1'; remove"),
         ({"at": []}, "names no place"),
         ({"at": [3]}, "at=3 must name a module"),
         ({"at": "layer1"}, "must be a list of names or 'auto'"),
@@ -254,8 +254,8 @@ class _Repeated(nn.Module):
         ({"classes": 7}, "TorchvisionLike has 5 classes, not 7"),
         ({"head": "cnov"}, "unknown head 'cnov'; did you mean 'conv'"),
         ({"head": "class-token"}, "needs tokens"),
-        ({"head": lambda _: nn.Flatten()}, r"gives \(5, 128\); it must give logits of shape \(B, 5\)"),
-        ({"head": lambda _: 3}, "must give a torch module, not a int"),
+        ({"head": lambda _: nn.Flatten()}, r"returns \(5, 128\); it must return logits of shape \(B, 5\)"),
+        ({"head": lambda _: 3}, "must return a torch module, not a int"),
         ({"classifier": "cosinus"}, "unknown model.head 'cosinus'"),
         ({"channels": "middle"}, "unknown channels 'middle'"),
     ],

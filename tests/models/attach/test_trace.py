@@ -176,7 +176,7 @@ def test_code_that_cannot_be_repeated_is_kept_whole(inner: nn.Module, reason: st
     network = _attached(model, ["1", "2"], examples).train()
     for batch in (1, 4):
         torch.testing.assert_close(_last_exit(network, examples[:batch]), model(examples[:batch]))
-    with pytest.raises(RequestError, match=r"cannot cut after '2.first': it lies inside '2', which is kept whole"):
+    with pytest.raises(RequestError, match=r"cannot cut after '2.first': it is inside '2', which is kept whole"):
         attach_exits(model, ["2.first"], example=examples)
     with pytest.raises(RequestError, match=rf"cannot be taken apart: .*{reason}.*elfnet.from_blocks"):
         attach_exits(inner, example=examples.flatten(1))
