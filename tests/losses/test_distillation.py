@@ -46,7 +46,7 @@ def test_the_teacher_takes_no_gradient() -> None:
 
 
 def test_the_temperature_rises_until_the_teacher_is_no_surer_than_asked() -> None:
-    """And stays there when it grows less sure again."""
+    """The temperature does not fall when the teacher becomes less confident again."""
     sure_EBC = 8 * _random(2, 16, 4)
     distillation = Distillation(1.0, confidence=0.5)
     temperatures = [1.0]
@@ -75,7 +75,7 @@ def test_a_temperature_may_stay() -> None:
 
 
 def test_parts_of_a_batch_and_processes_have_the_temperature_of_the_whole() -> None:
-    """One half is sure, the other is not: apart, they would disagree."""
+    """The teacher is confident on one half of the batch only, so the halves alone would give different results."""
     sure_EBC, unsure_EBC = 20 * _random(2, 4, 4), 0.1 * _random(2, 12, 4)
     whole, parts = Distillation(1.0), Distillation(1.0)
     whole(torch.zeros(2, 16), torch.cat([sure_EBC, unsure_EBC], dim=1))

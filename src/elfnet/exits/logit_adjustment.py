@@ -49,10 +49,12 @@ class LogitAdjustment:
 
     @property
     def exits(self) -> int:
+        """The number of exits."""
         return len(self.taus)
 
     @property
     def classes(self) -> int:
+        """The number of classes."""
         return len(self.log_prior)
 
     def apply(self, exit_index: int, logits_NC: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:

@@ -107,6 +107,7 @@ class Policy:
 
     @property
     def exits(self) -> int:
+        """The number of exits, including the last one."""
         return len(self.confidence_scale)
 
     @property

@@ -27,6 +27,7 @@ class CrossEntropy(BaseLoss):
 
 @LOSSES.register("ce")
 def build_cross_entropy(class_counts: Sequence[int], *, scale: float = 1.0, **_: Any) -> BaseLoss:  # noqa: ARG001
+    """Builder of `CrossEntropy`."""
     return CrossEntropy(scale=scale)
 
 
@@ -59,4 +60,5 @@ def build_focal(
     scale: float = 1.0,
     **_: Any,
 ) -> BaseLoss:
+    """Builder of `Focal`."""
     return Focal(gamma=focal_gamma, scale=scale)

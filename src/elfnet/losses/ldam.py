@@ -63,4 +63,5 @@ def build_ldam(
     scale: float = 30.0,
     **_: Any,
 ) -> BaseLoss:
+    """Builder of `LDAM`."""
     return LDAM(ldam_margins(class_counts, max_margin=ldam_max_margin, power=ldam_power), scale=scale)

@@ -58,6 +58,7 @@ class LogitAdjusted(BaseLoss):
 def build_logit_adjusted(
     class_counts: Sequence[int], *, adjust_tau: float = 1.0, scale: float = 1.0, **_: Any
 ) -> BaseLoss:
+    """Builder of `LogitAdjusted`."""
     return LogitAdjusted(log_prior(class_counts), tau=adjust_tau, scale=scale)
 
 

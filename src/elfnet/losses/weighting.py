@@ -25,7 +25,7 @@ def _none(counts_C: Floats, _beta: float) -> Floats:
 def _effective(counts_C: Floats, beta: float) -> Floats:
     """The inverse effective number of examples (Cui et al. 2019): (1 - beta) / (1 - beta^n)."""
     if not 0 <= beta < 1:
-        raise RequestError(f"criterion.effective_beta={beta} must lie in [0, 1); the usual value is 0.9999")
+        raise RequestError(f"criterion.effective_beta={beta} must be in [0, 1); the usual value is 0.9999")
     # expm1 keeps 1 - beta^n precise for rare classes, where beta^n is close to 1.
     return (1 - beta) / -np.expm1(counts_C * np.log(beta)) if beta > 0 else np.ones_like(counts_C)
 

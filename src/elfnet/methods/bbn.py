@@ -51,7 +51,7 @@ class BilateralForward(nn.Module):
         self._run = torch.compile(self._run_branches, dynamic=False)
 
     def forward(self, images: Tensor, target_B: Tensor, *, share: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits (1, B, C), and that every example visits the only exit, all true (1, B)."""
+        """Return logits (1, B, C) and the visited exits (1, B), which are all true."""
         run = self._run if self._compiled_images in (None, len(images)) else self._run_branches
         return run(images, share)[None], torch.ones_like(target_B, dtype=torch.bool)[None]
 

@@ -53,6 +53,7 @@ class CutMix(PairMixing):
     """
 
     def mix(self, batch: TrainingBatch, partners: Partners, share: float, rng: np.random.Generator) -> MixedBatch:
+        """Paste the box, and share the label by the area of the box."""
         height, width = batch.images.shape[2:]
         box = draw_box(height, width, share, rng)
         rows, columns = slice(box.top, box.bottom), slice(box.left, box.right)

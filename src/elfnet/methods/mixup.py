@@ -144,6 +144,7 @@ class Mixup(PairMixing):
     """Mixup: convex combinations of images within a batch, with one share per batch, as in the authors' code."""
 
     def mix(self, batch: TrainingBatch, partners: Partners, share: float, rng: np.random.Generator) -> MixedBatch:  # noqa: ARG002
+        """Interpolate images and labels."""
         # lerp keeps the memory layout of the images.
         mixed = partners.images[partners.place_b].lerp(batch.images, share)
         return MixedBatch(mixed, Labels(batch.labels_b, partners.labels_r[partners.place_b], share))
@@ -163,6 +164,7 @@ class ManifoldMixup(PairMixing):
         self._depths = depths
 
     def mix(self, batch: TrainingBatch, partners: Partners, share: float, rng: np.random.Generator) -> MixedBatch:
+        """Draw the depth, and pass it to the forward pass, which mixes the features."""
         assert len(partners.images) == len(batch.images), "training in several processes is refused"
         labels = Labels(batch.labels_b, partners.labels_r[partners.place_b], share)
         return self._with_forward_arguments(batch, labels, int(rng.integers(self._depths)), partners.place_b)
@@ -202,7 +204,7 @@ class ManifoldForward(nn.Module):
     def forward(
         self, images: Tensor, target_B: Tensor, *, depth: int, partner_B: Tensor, share: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return logits (1, B, C), and that every example visits the only exit, all true (1, B)."""
+        """Return logits (1, B, C) and the visited exits (1, B), which are all true."""
         run = self._run if self._compiled_batch in (None, len(images)) else self._run_mixed
         logits_BC = run(images, depth, partner_B, share)
         return logits_BC[None], torch.ones_like(target_B, dtype=torch.bool)[None]

@@ -38,4 +38,4 @@ def test_a_choice_at_the_end_of_the_candidates_is_said() -> None:
     assert remarks(2.0, [0.0, 1.0, 2.0])[1:] == [
         "2 is the largest candidate and was chosen: refit.taus may end too early"
     ]
-    assert len(remarks(2.0, [2.0])) == 1, "who names one has chosen it"
+    assert len(remarks(2.0, [2.0])) == 1, "no warning for a single candidate"

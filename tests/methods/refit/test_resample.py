@@ -1,4 +1,4 @@
-"""What every way of re-sampling must do, and what each does besides."""
+"""Properties of every resampler, and of each one."""
 
 # Shapes: N examples, M examples afterwards, F features
 
@@ -28,7 +28,7 @@ def resample(how: str, features_NF: Floats, labels_N: Ints, *, neighbours: int =
 
 @pytest.mark.parametrize("how", RESAMPLERS)
 @pytest.mark.parametrize("apart", [0.3, 50.0], ids=["mixed", "apart"])
-def test_every_way(how: str, apart: float) -> None:
+def test_every_resampler(how: str, apart: float) -> None:
     features_NF, labels_N = clouds(SIZES, apart=apart)
     before = features_NF.copy(), labels_N.copy()
     first, second = resample(how, features_NF, labels_N), resample(how, features_NF, labels_N)
@@ -103,7 +103,7 @@ def test_an_example_among_another_class_is_edited_away() -> None:
     labels_N = np.array([0] * 20 + [1] + [1] * 12 + [2] * 6)
     resampled = resample("edited-nearest-neighbours", features_NF[:, None], labels_N, neighbours=3)
     assert 0.51 not in resampled.features_MF
-    # Those beside it have one neighbour of another class, which the others outvote.
+    # The examples next to it have one neighbour of another class, which is outvoted.
     assert np.bincount(resampled.labels_M).tolist() == [20, 12, 6]
 
 

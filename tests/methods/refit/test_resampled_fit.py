@@ -1,4 +1,4 @@
-"""Classifiers fitted on re-sampled features: every exit alike, nothing else touched, small classes reported."""
+"""Classifiers fitted on re-sampled features: all exits are fitted, nothing else changes, small classes are reported."""
 
 from collections.abc import Callable
 

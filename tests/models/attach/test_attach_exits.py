@@ -1,4 +1,4 @@
-"""Networks of every kind, cut and proved equal: logits, gradients, statistics, names."""
+"""Models of every kind, cut and compared with the original: logits, gradients, statistics, names."""
 
 import copy
 from collections.abc import Callable
@@ -42,7 +42,7 @@ def _last_exit(network: StagedNetwork, images: Tensor) -> Tensor:
 
 
 def _original_names(network: StagedNetwork) -> dict[str, str]:
-    """From a key of the network to the original's; the new heads left out."""
+    """Map the keys of the network to those of the original, without the new heads."""
     new = tuple(f"heads.{k}." for k in range(network.exits - 1))
     keys = [key for key in network.state_dict() if not key.startswith(new)]
     return {key: key.split(".", 2)[2].removeprefix("original.") for key in keys}
@@ -135,7 +135,7 @@ def test_precision_is_movable(build_model: Build, name: str, images: Tensor) -> 
 
 
 def test_every_part_moves_to_another_device(build_model: Build, images: Tensor) -> None:
-    """The meta device computes nothing, but refuses to mix with tensors that stayed behind."""
+    """The meta device computes nothing, but refuses tensors that were not moved to it."""
     network = attach_exits(build_model("transformers-vit"), example=images, head="mean").to("meta")
     assert network(images.to("meta")).device.type == "meta"
 
@@ -194,7 +194,7 @@ def test_a_stage_that_works_in_place_spares_the_head_before_it(images: Tensor) -
 
 
 def test_one_example_on_one_pixel_can_train(build_model: Build, images: Tensor) -> None:
-    """As happens when the others have left: torch's own batch norm raises there."""
+    """One example may remain in training; torch's own batch norm raises an error there."""
     model = build_model("torchvision-like")
     one = images[:1]
     with pytest.raises(ValueError, match="more than 1 value per channel"):
@@ -313,7 +313,7 @@ def test_no_legal_cut_is_refused() -> None:
 def test_models_of_other_packages_where_they_are_present(package: str, build: Callable[[object], nn.Module]) -> None:
     try:
         module = import_module(package)
-    # Beside another build of torch they raise all kinds of things.
+    # With another build of torch the import may raise anything.
     except Exception as error:
         pytest.skip(f"{package} cannot be imported: {error}")
     network = attach_exits(build(module).eval(), example=torch.randn(2, 3, 224, 224))

@@ -107,12 +107,12 @@ def is_one_call(recording: Recording, name: str) -> bool:
 
 def unique_names(recording: Recording) -> list[str]:
     """A unique and reproducible name for every step: `layer1`, `relu#2` (the second call), `head:mean`."""
-    stems = [_base_name(step) for step in recording.steps]
-    times, names = Counter(stems), []
+    base_names = [_base_name(step) for step in recording.steps]
+    times, names = Counter(base_names), []
     seen: Counter[str] = Counter()
-    for stem in stems:
-        seen[stem] += 1
-        names.append(stem if times[stem] == 1 else f"{stem}#{seen[stem]}")
+    for base_name in base_names:
+        seen[base_name] += 1
+        names.append(base_name if times[base_name] == 1 else f"{base_name}#{seen[base_name]}")
     return names
 
 
@@ -267,8 +267,8 @@ def _count_live(recording: Recording, position: int) -> int:
 
 
 def _nearest_names(position: int, cuts: Sequence[Cut]) -> list[str]:
-    behind_modules = [cut for cut in cuts if ":" not in cut.name]
-    nearest = sorted(behind_modules or cuts, key=lambda cut: abs(cut.position - position))[:MAX_SUGGESTIONS]
+    after_modules = [cut for cut in cuts if ":" not in cut.name]
+    nearest = sorted(after_modules or cuts, key=lambda cut: abs(cut.position - position))[:MAX_SUGGESTIONS]
     return [cut.name for cut in sorted(nearest, key=lambda cut: cut.position)]
 
 

@@ -95,7 +95,8 @@ def _measure_modules(modules: Sequence[nn.Module], head: nn.Module, example: Ten
             )
         if features.dim() < 2 or len(features) != len(example):
             raise RequestError(
-                f"{name} returns shape {tuple(features.shape)}; it must return features with {len(example)} examples in the first dimension"
+                f"{name} returns shape {tuple(features.shape)}; it must return features with {len(example)} examples "
+                "in the first dimension"
             )
     if features.dim() != 2:
         raise RequestError(f"head returns shape {tuple(features.shape)}; it must return logits (B, classes)")

@@ -67,8 +67,8 @@ def _needed(recording: Recording, first: int, last: int, input_step: int, output
     compute constants, wherever they are.
     """
     steps = recording.steps
-    mine = [i for i in range(first, last) if steps[i].from_input and i != input_step]
-    needed = {output_step} | {i for i in mine if steps[i].kind == "module" or steps[i].mutates}
+    own_steps = [i for i in range(first, last) if steps[i].from_input and i != input_step]
+    needed = {output_step} | {i for i in own_steps if steps[i].kind == "module" or steps[i].mutates}
     changing = {i: _sources(recording, i) for i, step in enumerate(steps) if step.mutates and not step.from_input}
     frontier = needed - {input_step}
     needed = set()
@@ -104,10 +104,12 @@ class _GraphBuilder:
         self._state_keys = model.state_dict().keys()
 
     def begin(self, copy_input: bool) -> None:
+        """Add the input."""
         self._input = self._graph.placeholder("features")
         self._nodes[self._input_step] = self._graph.call_method("clone", (self._input,)) if copy_input else self._input
 
     def add(self, index: int) -> None:
+        """Add a step."""
         step = self._recording.steps[index]
         args, kwargs = map_leaves(step.args, self._argument), map_leaves(step.kwargs, self._argument)
         self._nodes[index] = self._call(step, args, kwargs)
@@ -140,8 +142,8 @@ class _GraphBuilder:
                     path, getattr(self._model.get_submodule(owner), name), in_state=path in self._state_keys
                 )
             case Constant(tensor):
-                held = next((path for path, value in self._attributes.items() if value is tensor), None)
-                return self._attribute(held or f"constant_{len(self._attributes)}", tensor, in_state=False)
+                known_path = next((path for path, value in self._attributes.items() if value is tensor), None)
+                return self._attribute(known_path or f"constant_{len(self._attributes)}", tensor, in_state=False)
             case BatchDependent(times, plus):
                 size: Any = self._graph.call_method("size", (self._input, 0))
                 size = size if times == 1 else self._graph.call_function(operator.mul, (size, times))
@@ -171,6 +173,7 @@ class _GraphBuilder:
         return self._graph.get_attr(path)
 
     def finish(self, output_step: int) -> fx.GraphModule:
+        """Add the output and build the module."""
         self._graph.output(self._nodes[output_step])
         part = fx.GraphModule(self._attributes, self._graph, class_name="Part")
         for path in self._not_in_state:

@@ -116,6 +116,7 @@ class _Recorder(TorchFunctionMode):
 
     @property
     def owner(self) -> str:
+        """The path of the opened module whose code is running; "" for the model itself."""
         return self._owners[-1] if self._owners else ""
 
     def _refuse(self, reason: str) -> NotRecordableError:

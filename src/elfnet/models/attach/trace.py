@@ -1,6 +1,7 @@
-"""Trace a model: record it so deep that every legal cut lies between two steps, and check that it can be reproduced.
+"""Trace a model: record it in enough detail that every legal cut lies between two steps.
 
-Only modules inside which a cut could be legal are opened, and only if their code can be recorded.
+Only modules inside which a cut could be legal are opened, and only if their code can be recorded. Several recordings
+are compared, so that the result is valid for any batch size, mode, precision and device.
 """
 
 import copy
@@ -32,7 +33,7 @@ class Program:
 
 
 def trace(model: nn.Module, example: Tensor, *, only: frozenset[str] | None = None) -> Program:
-    """Record the model so deep that every legal cut lies between two steps.
+    """Record the model in enough detail that every legal cut lies between two steps.
 
     Args:
         example: a batch of inputs on the model's device.
