@@ -5,7 +5,7 @@ uniformly from the images, the second mostly from rare classes. Logits and loss 
 weight of the first falls from 1 to 0 during training. A step costs as much as two steps of an ordinary network.
 """
 
-# Shapes: B batch of each branch, C classes
+# Shapes: B batch of each branch, b both batches of this process, C classes
 
 import torch
 from torch import Tensor, nn

@@ -1,6 +1,6 @@
 """CutMix (Yun et al. 2019), and CutMix with patches of rare classes (CMO, Park et al. 2022)."""
 
-# Shapes: N training examples, C classes, B batch of all processes
+# Shapes: N training examples, C classes, B batch of all processes, b this process's part of it, r examples to read
 
 import math
 from typing import NamedTuple

@@ -4,7 +4,7 @@ A `Mixing` turns a batch into the images and labels that the network is trained 
 base class of methods that mix each example with a partner; CutMix is in `elfnet.methods.cutmix`.
 """
 
-# Shapes: B batch of all processes, b this process's part of it, r rows that this process reads, C classes
+# Shapes: B batch of all processes, b this process's part of it, r examples to read, C classes
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

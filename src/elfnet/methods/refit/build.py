@@ -4,6 +4,8 @@
 start from the weights of a finished run and train the classifiers, or their scales, only.
 """
 
+# Shapes: E exits, C classes
+
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
