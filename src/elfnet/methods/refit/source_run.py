@@ -97,7 +97,7 @@ def open_source(recipe: Recipe, *, out: Path) -> SourceRun:
         )
     run = open_run(Path(named).expanduser())
     if run.root.resolve() == out.resolve():
-        raise RequestError(f"the new run would replace the one it starts from, {named}; choose another --out")
+        raise RequestError(f"the new run would replace the one it starts from, {named}; give another --out")
     source, info = run.recipe(), run.info()
     if "network" in info:
         raise RequestError(
