@@ -24,7 +24,7 @@ def test_each_exit_has_its_tau() -> None:
 
 
 def test_a_rare_class_wins_where_it_is_as_good_but_for_its_prior() -> None:
-    """Logits that are the log posterior of a long-tailed world: without the prior all classes are alike."""
+    """The logits are a long-tailed log posterior; without the prior all classes are equal."""
     posterior_NC = np.array([PRIOR])
     adjusted_NC = LogitAdjustment((1.0,), PRIOR).apply(0, posterior_NC)
     np.testing.assert_allclose(adjusted_NC, 0.0, atol=1e-12)

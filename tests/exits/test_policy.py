@@ -86,7 +86,7 @@ def test_full_depth_keeps_even_the_certain() -> None:
     assert policy.first_exit(np.ones((2, 3))).tolist() == [2, 2]
 
 
-def test_single_exit_takes_everybody() -> None:
+def test_at_a_single_exit_every_example_stops() -> None:
     policy = full_depth(1, 1.0)
     assert policy.first_exit(np.array([[0.2], [0.9]])).tolist() == [0, 0]
     assert policy.decide(0, np.zeros((2, 3), dtype=np.float32)).leaves_N.all()
@@ -105,7 +105,7 @@ def test_an_empty_batch_is_decided() -> None:
         ((1.0, 1.0), (False, False, True)),
         ((0.05, 0.9), (True, False, False)),
         ((0.9, 0.0), (True, True, False)),
-        ((0.1, 0.9), (True, True, True)),  # confidence exactly 1/C stays
+        ((0.1, 0.9), (True, True, True)),  # a confidence of exactly 1/C does not exceed it
     ],
 )
 def test_reachable_exits(thresholds: tuple[float, float], reachable: tuple[bool, bool, bool]) -> None:
@@ -120,7 +120,7 @@ def test_round_trip_through_json() -> None:
 @pytest.mark.parametrize("combine", [False, True])
 @pytest.mark.parametrize("measure", ["probability", "entropy"])
 def test_an_adjustment_comes_before_everything_else(combine: bool, measure: Measure) -> None:
-    """Deciding on adjusted logits is deciding with the adjustment: answer, confidence and who leaves."""
+    """A policy with an adjustment gives the decision of a policy without one on adjusted logits."""
     logits_NEC = np.random.default_rng(3).normal(size=(40, 3, 5)).astype(np.float32)
     adjustment = LogitAdjustment((0.4, 0.0, 1.1), (-0.3, -1.0, -2.0, -3.0, -4.0))
     plain = Policy("p", (0.5, 0.4), (0.5, 1.0, 2.0), combine, measure)
@@ -142,11 +142,11 @@ def test_an_adjusted_policy_needs_the_prior_to_be_read() -> None:
     content = json.loads(json.dumps(policy.to_dict()))
     assert content["adjust_tau"] == [0.5, 1.0, 0.0]
     assert Policy.from_dict(content, log_prior=(-0.1, -2.0)) == policy
-    with pytest.raises(RequestError, match="policy 'p' has adjust_tau and there is no log_prior"):
+    with pytest.raises(RequestError, match="policy 'p' has adjust_tau but there is no log_prior"):
         Policy.from_dict(content)
     with pytest.raises(RequestError, match="adjust_tau must be a list of numbers"):
         Policy.from_dict({**content, "adjust_tau": "1"}, log_prior=(-0.1, -2.0))
-    with pytest.raises(RequestError, match="is for 3 exits and adjusts the logits of 2"):
+    with pytest.raises(RequestError, match="has 3 exits and a logit adjustment for 2"):
         Policy.from_dict({**content, "adjust_tau": [0.5, 1.0]}, log_prior=(-0.1, -2.0))
 
 

@@ -40,7 +40,7 @@ def test_equals_a_naive_loop(threshold: float, scale: float) -> None:
         assert set(expected) == {0, 1, 2, 3}, "the example should exercise every exit"
 
 
-def test_leaves_looks_at_one_exit_or_at_all() -> None:
+def test_leaves_takes_logits_of_one_exit_or_of_all() -> None:
     logits_EBC, target_B = _example()
     rule = TrainingRule(threshold=0.5)
     each_EB = torch.stack([rule.leaves(logits_BC, target_B) for logits_BC in logits_EBC])
@@ -59,7 +59,7 @@ def test_confidence_must_exceed_the_threshold() -> None:
     assert TrainingRule(threshold=0.4999).leaves(logits_BC, target_B)
 
 
-def test_threshold_one_lets_nobody_leave_early() -> None:
+def test_no_example_stops_early_at_threshold_one() -> None:
     logits_EBC = torch.tensor([[[1e4, 0.0]], [[1e4, 0.0]], [[0.0, 1.0]]])
     assert TrainingRule(threshold=1.0).visited(logits_EBC, torch.tensor([0])).all()
 
@@ -74,13 +74,13 @@ def test_the_papers_ldam_threshold_means_a_cosine() -> None:
 
 
 def test_bfloat16_logits_are_judged_in_float32() -> None:
-    """In bfloat16 0.9975 rounds to 1, and a threshold between the two would let nobody leave."""
+    """In bfloat16 0.9975 rounds to 1, so with a threshold between the two no example would stop."""
     logits_BC = torch.tensor([[6.0, 0.0]], dtype=torch.bfloat16)
     assert TrainingRule(threshold=0.9970).leaves(logits_BC, torch.tensor([0]))
     assert not TrainingRule(threshold=0.9980).leaves(logits_BC, torch.tensor([0]))
 
 
-def test_the_first_exit_is_visited_by_everybody_and_takes_no_gradient() -> None:
+def test_every_example_visits_the_first_exit_and_no_gradient_flows() -> None:
     logits_EBC, target_B = _example()
     visited_EB = TrainingRule(threshold=0.0).visited(logits_EBC.requires_grad_(), target_B)
     assert visited_EB[0].all()

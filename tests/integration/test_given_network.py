@@ -137,7 +137,7 @@ def test_what_needs_the_network_is_refused_without_it(trained: Trained, recipe: 
         lambda: export_run(trained.run, tmp_path / "x.elfnet", measure_memory=None),
         lambda: model_of_run(trained.run),
     ):
-        with pytest.raises(RequestError, match=r"trained a network that was handed in.*from Python with network="):
+        with pytest.raises(RequestError, match=r"trained a network passed as network=.*from Python with network="):
             needs()
     with pytest.raises(RequestError, match=r"go on with it from Python: train_recipe\(\.\.\., resume=True, network="):
         train_recipe(recipe, trained.run.root, resume=True)

@@ -33,7 +33,7 @@ def test_every_setting_changes_its_loss_and_no_other(name: str, setting: str, va
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_every_loss_multiplies_logits_by_its_scale(name: str) -> None:
-    """Which is what makes a softmax over cosines decisive; gradients included."""
+    """The scale makes a softmax over cosines far from uniform; gradients are compared, too."""
     cosines_BC = COSINES_BC.clone().requires_grad_()
     scaled_B = build_loss(name, COUNTS, scale=30.0)(cosines_BC, TARGET_B)
     assert build_loss(name, COUNTS, scale=30.0).scale == 30.0

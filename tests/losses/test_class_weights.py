@@ -29,7 +29,7 @@ def test_powers_of_the_count(kind: str, power: float) -> None:
 
 
 def test_effective_number_lies_between_its_limits() -> None:
-    """Beta 0 weighs all classes alike; beta near 1 weighs by inverse frequency."""
+    """Beta 0 gives equal weights; beta near 1 gives weights by inverse frequency."""
     assert class_weights("effective", CIFAR10_LT, beta=0.0).tolist() == [1.0] * 10
     near_one = class_weights("effective", CIFAR10_LT, beta=1 - 1e-12)
     assert np.allclose(near_one, class_weights("inverse", CIFAR10_LT), rtol=1e-6)
@@ -41,7 +41,7 @@ def test_one_class_weighs_one() -> None:
 
 @pytest.mark.parametrize("beta", [1.0, -0.1, 2.0])
 def test_beta_out_of_range_is_refused(beta: float) -> None:
-    with pytest.raises(RequestError, match=rf"criterion\.effective_beta={beta} must lie in \[0, 1\)"):
+    with pytest.raises(RequestError, match=rf"criterion\.effective_beta={beta} must be in \[0, 1\)"):
         class_weights("effective", [2, 1], beta=beta)
 
 

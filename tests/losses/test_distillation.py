@@ -46,7 +46,7 @@ def test_the_teacher_takes_no_gradient() -> None:
 
 
 def test_the_temperature_rises_until_the_teacher_is_no_surer_than_asked() -> None:
-    """And stays there when it grows less sure again."""
+    """The temperature does not fall when the teacher becomes less confident again."""
     sure_EBC = 8 * _random(2, 16, 4)
     distillation = Distillation(1.0, confidence=0.5)
     temperatures = [1.0]
@@ -75,7 +75,7 @@ def test_a_temperature_may_stay() -> None:
 
 
 def test_parts_of_a_batch_and_processes_have_the_temperature_of_the_whole() -> None:
-    """One half is sure, the other is not: apart, they would disagree."""
+    """The teacher is confident on one half of the batch only, so the halves alone would give different results."""
     sure_EBC, unsure_EBC = 20 * _random(2, 4, 4), 0.1 * _random(2, 12, 4)
     whole, parts = Distillation(1.0), Distillation(1.0)
     whole(torch.zeros(2, 16), torch.cat([sure_EBC, unsure_EBC], dim=1))
@@ -85,8 +85,8 @@ def test_parts_of_a_batch_and_processes_have_the_temperature_of_the_whole() -> N
     first, second = Distillation(1.0), Distillation(1.0)
     first(torch.zeros(2, 4), sure_EBC)
     second(torch.zeros(2, 12), unsure_EBC)
-    met = first._met + second._met
-    for distillation, all_reduce in ((whole, _alone), (first, lambda _: met), (second, lambda _: met)):
+    total = first._teacher_confidence + second._teacher_confidence
+    for distillation, all_reduce in ((whole, _alone), (first, lambda _: total), (second, lambda _: total)):
         distillation.end_step(all_reduce)
     assert {float(one.temperature) for one in (whole, parts, first, second)} == {1.0}
     alone = Distillation(1.0)

@@ -1,4 +1,4 @@
-"""The logit-adjusted loss and balanced softmax against their definitions, and where they fall together."""
+"""The logit-adjusted loss and balanced softmax against their definitions, and where both are equal."""
 
 import math
 

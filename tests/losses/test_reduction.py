@@ -16,7 +16,7 @@ def test_divides_by_the_sum_of_weights() -> None:
 
 
 def test_examples_without_loss_still_count_in_the_divisor() -> None:
-    """Three hard examples must not get the pull of a full batch."""
+    """Three hard examples must not get the weight of a full batch."""
     loss_B = torch.tensor([3.0, 0.0, 0.0, 0.0])
     assert float(weighted_batch_mean(loss_B, torch.ones(4))) == 0.75
 

@@ -1,4 +1,4 @@
-"""Mixup, Manifold Mixup, CutMix, CMO and BBN: what a batch becomes and what the forward pass makes of it."""
+"""Mixup, Manifold Mixup, CutMix, CMO and BBN: mixed batches and their forward passes."""
 
 # Shapes: B batch, C classes
 
@@ -167,7 +167,7 @@ def test_cutmix_pastes_one_box_of_each_partner_and_shares_labels_by_area(layout:
 
 
 def test_the_label_with_the_larger_part_of_the_image_leads() -> None:
-    """Eq. 1 asks whether an answer is this label."""
+    """Eq. 1 compares predictions with this label."""
     mixing = CutMix(_schedule())
     leads = set()
     for step in range(40):
@@ -285,7 +285,7 @@ def test_bbn_runs_each_half_through_its_own_branch() -> None:
     features = network.stages[0](IMAGES)
     expected = 0.25 * head.frequent(features[:3]) + 0.75 * head.rare(features[3:])
     assert torch.allclose(logits_EBC[0], expected, atol=1e-6)
-    # At inference both branches see every image and count alike.
+    # At inference both branches run on every image, with equal weight.
     assert torch.allclose(network(IMAGES)[0], (head.frequent(features) + head.rare(features)) / 2, atol=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""Batch norm that one value a channel cannot break."""
+"""Batch norm that accepts one value per channel."""
 
 import pytest
 import torch
@@ -47,7 +47,7 @@ def test_one_value_a_channel_is_normalised_by_what_is_known() -> None:
 
 
 def test_torchs_own_would_raise() -> None:
-    """The reason this class exists: when torch accepts one value, it can go."""
+    """The reason for this class. If torch accepts one value, remove the class."""
     with pytest.raises(ValueError, match="more than 1 value"):
         nn.BatchNorm2d(3).train()(_images(1, 3, 1, 1))
 

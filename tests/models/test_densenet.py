@@ -74,7 +74,7 @@ def test_smallest_image() -> None:
 
 
 def test_the_reason_for_the_smallest_image() -> None:
-    """Without the check torch itself would fail, so it refuses nothing that works."""
+    """Without the check torch itself fails, so the check refuses no valid image."""
     with torch.device("meta"):
         features = torch.zeros(2, 3, SMALLEST_IMAGE - 1, 40)
         network = build_network("densenet121", classes=5)

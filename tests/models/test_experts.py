@@ -1,4 +1,4 @@
-"""Experts as late exits: answers, losses and gradients against literal loops, and what stays the same without them."""
+"""Experts as late exits: outputs, losses and gradients against naive loops; networks without experts do not change."""
 
 # Shapes: E exits, B batch, C classes
 
@@ -28,7 +28,7 @@ WEIGHTS_C = torch.ones(CLASSES, dtype=torch.float64)
 
 
 class CrossEntropy64(BaseLoss):
-    """In the precision it is given: the package's losses are float32, too coarse to compare gradients."""
+    """In the precision of its input: the float32 of the losses is too coarse to compare gradients."""
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         return -log_probability_of(logits, target)
@@ -54,7 +54,7 @@ TARGET_B = torch.arange(24) % CLASSES
 
 
 def _literal_logits(network: StagedNetwork, images: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """Every classifier's own logits and the exits' answers, as the definition has them."""
+    """The own logits of every classifier and the outputs of the exits, by definition."""
     features, own, answers = images, [], []
     for k in range(3):
         features = network.stages[k](features)
@@ -114,7 +114,7 @@ def test_a_step_is_that_of_a_literal_loop(
         for k in range(6):
             # Each classifier learns from its own logits ...
             loss = loss - own[k][b].log_softmax(dim=0)[label]
-            # ... and the answer decides who leaves.
+            # ... and the output of the exit decides where an example stops.
             probability = answers[k][b].detach().softmax(dim=0)
             if k == 5 or (int(probability.argmax()) == label and float(probability[label]) > threshold):
                 exits.append(k)
@@ -129,8 +129,8 @@ def test_a_step_is_that_of_a_literal_loop(
 
 
 @pytest.mark.parametrize("after_exit", ["mask", "drop"])
-def test_the_answer_decides_who_leaves_and_not_the_expert_alone(after_exit: Literal["mask", "drop"]) -> None:
-    """Expert 2 alone is right and sure, but the mean of experts 1 and 2 is wrong; that of the first three is right."""
+def test_the_mean_decides_where_an_example_stops_and_not_the_expert_alone(after_exit: Literal["mask", "drop"]) -> None:
+    """Expert 2 alone is correct and confident, the mean of experts 1 and 2 is wrong, that of all three is correct."""
     experts = [_Constant(logits) for logits in ([0.0, 10.0], [5.0, 0.0], [30.0, 0.0], [0.0, 0.0])]
     groups = [nn.Identity() for _ in experts]
     network = ExpertNetwork([nn.Flatten()], [_Constant([0.0, 0.0])], groups, experts, classes=2)
@@ -233,23 +233,23 @@ def test_imagenet_networks(backbone: str) -> None:
 def test_backbones_without_a_last_group_are_refused(backbone: str) -> None:
     with pytest.raises(
         RequestError,
-        match=rf"model\.experts=3 repeats .* model\.backbone={backbone} has no such group; set model\.experts=1",
+        match=rf"model\.experts=3 copies .* model\.backbone={backbone} has no such group; set model\.experts=1",
     ):
         build_network(backbone, classes=CLASSES, experts=3)
 
 
 @pytest.mark.parametrize("branches", [1, 2])
 def test_experts_are_exits(branches: int) -> None:
-    with pytest.raises(RequestError, match=r"model\.experts=2 are exits of the network: set model\.exits=true"):
+    with pytest.raises(RequestError, match=r"model\.experts=2 needs exits: set model\.exits=true"):
         build_network("resnet8", classes=CLASSES, experts=2, exits=False, branches=branches)
 
 
 @pytest.mark.parametrize("backbone", ["resnet8", "resnet10"])
 def test_published_names_have_one_last_group(backbone: str) -> None:
     network = build_network(backbone, classes=CLASSES, experts=2)
-    with pytest.raises(RequestError, match=r"has its last group several times.*model\.experts=1"):
+    with pytest.raises(RequestError, match=r"has several copies of its last block group.*model\.experts=1"):
         export_backbone(network)
-    with pytest.raises(RequestError, match=r"has its last group several times.*model\.experts=1"):
+    with pytest.raises(RequestError, match=r"has several copies of its last block group.*model\.experts=1"):
         load_backbone_weights(network, "some.safetensors")
 
 
@@ -262,7 +262,7 @@ def test_too_few_experts_are_refused() -> None:
 def test_a_compiled_step_is_the_same_step(
     network: StagedNetwork, images: Tensor, after_exit: Literal["mask", "drop"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a backend that traces and does not generate code, which would take minutes."""
+    """With a backend that only traces; generating code would take minutes."""
     rule = TrainingRule(threshold=0.45)
     taken_B = _step(network, images, rule, after_exit)
     assert len(set(taken_B.tolist())) >= 4

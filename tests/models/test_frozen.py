@@ -1,4 +1,4 @@
-"""A frozen backbone: no gradient, no statistics, heads that learn."""
+"""A frozen backbone gets no gradients and no statistics; its heads are trained."""
 
 import torch
 from torch import nn
@@ -24,7 +24,7 @@ def test_only_heads_learn() -> None:
     assert all(p.grad is not None for p in network.heads.parameters())
     after = network.state_dict()
     assert all(torch.equal(after[name], before[name]) for name in after if name.startswith("stages."))
-    # The heads' own batch norms do learn.
+    # The batch norms of the heads are not frozen.
     assert not torch.equal(after["heads.0.trunk.1.running_mean"], before["heads.0.trunk.1.running_mean"])
 
 

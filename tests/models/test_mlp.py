@@ -1,4 +1,4 @@
-"""The staged perceptron: parameters and multiply-adds by hand, rows independent of each other, and it learns."""
+"""The staged perceptron: parameters and multiply-adds by hand, independence of rows, and training."""
 
 import numpy as np
 import pytest

@@ -19,11 +19,11 @@ from elfnet.models.staged import StagedNetwork
 
 State = dict[str, Tensor]
 Count = tuple[int, int, int]
-"""A convolution: pixels that come out (of the map it reads, if 1x1), weights, channels that come out."""
+"""A convolution: output pixels (input pixels, if 1x1), weights, output channels."""
 
 
 def _network(seed: int = 0, *, exits: bool = True) -> StagedNetwork:
-    """With statistics that batch norm has after some training, so that nothing is normalised by 0 and 1."""
+    """With batch-norm statistics as after some training, since mean 0 and variance 1 would hide errors."""
     torch.manual_seed(seed)
     network = build_network("msdnet", classes=5, exits=exits).eval()
     for module in network.modules():
@@ -108,7 +108,7 @@ def test_multiply_adds_and_parameters_as_counted_by_hand() -> None:
 
 
 def _unpacked_logits(network: StagedNetwork, images: Tensor) -> Tensor:
-    """The same layers and heads, with lists of maps from block to block."""
+    """The same layers and heads, with lists of maps passed between blocks."""
     maps: Tensor | list[Tensor] = images
     logits_E = []
     for stage, head in network.pairs():
@@ -130,7 +130,7 @@ def test_packing_changes_no_bit(network: StagedNetwork, side: int) -> None:
 
 
 def _convolution(state: State, x: Tensor, name: str, index: int, stride: int = 1) -> Tensor:
-    """Convolution `index` of a sequence, the batch norm behind it, ReLU."""
+    """Convolution `index` of a sequence, the batch norm after it, ReLU."""
     weight = state[f"{name}.{index}.weight"]
     x = functional.conv2d(x, weight, stride=stride, padding=weight.shape[2] // 2)
     mean, variance, scale, bias = (

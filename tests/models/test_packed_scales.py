@@ -1,4 +1,4 @@
-"""Maps of several scales in one row an example."""
+"""Packing maps of several scales into one row per example."""
 
 import pytest
 import torch
@@ -90,5 +90,5 @@ def test_heads_made_for_a_map_read_the_coarsest() -> None:
     packing, maps = Packing((3, 5)), _maps((3, 5), 8)
     head = exit_head(5, 4, kind="cosine", filters=6, stride=2).eval()
     backbone = PackedBackbone([torch.nn.Identity(), torch.nn.Identity()], [5, 5], [packing])
-    (reading,) = backbone.reading_coarsest([head])
+    (reading,) = backbone.adapt_heads([head])
     assert torch.equal(reading(packing.pack(maps)), head(maps[-1].contiguous(memory_format=torch.channels_last)))

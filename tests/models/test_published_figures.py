@@ -43,7 +43,7 @@ def test_parameters_costs_and_exits(backbone: str) -> None:
 
 
 def test_resnet10_has_one_block_a_group() -> None:
-    """Nobody publishes figures for it; it is ResNet-18 without the second block of each group."""
+    """There are no published figures; it is ResNet-18 without the second block of each group."""
     with torch.device("meta"):
         small, large = (build_network(name, classes=1000, exits=False) for name in ("resnet10", "resnet18"))
     second_blocks = sum(2 * 9 * width**2 + 4 * width for width in (64, 128, 256, 512))

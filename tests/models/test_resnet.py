@@ -21,7 +21,7 @@ def _norm(state: State, name: str, x: Tensor) -> Tensor:
 
 
 def _published_forward(state: State, images: Tensor, *, groups: int = 1) -> Tensor:
-    """What a network of these weights is published to compute."""
+    """The forward pass of the published architecture with these weights."""
     x = _norm(state, "bn1", functional.conv2d(images, state["conv1.weight"], stride=2, padding=3)).relu()
     x = functional.max_pool2d(x, 3, stride=2, padding=1)
     blocks = sorted({tuple(map(int, n[5:].split(".")[:2])) for n in state if n.startswith("layer")})
@@ -45,7 +45,7 @@ def _published_forward(state: State, images: Tensor, *, groups: int = 1) -> Tens
 
 
 def _with_statistics(network: StagedNetwork) -> StagedNetwork:
-    """Batch norms that do something, so that a wrong one shows."""
+    """Batch norms with random statistics, so that errors are visible."""
     generator = torch.Generator().manual_seed(3)
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d):
@@ -89,6 +89,6 @@ def test_weights_start_with_the_variance_that_keeps_gradients() -> None:
     assert float(found) == pytest.approx(2 / (256 * 9), rel=0.05)
     # The last batch norm of a block starts at one: the residual is not switched off at first.
     assert bool((network.get_parameter("stages.3.layer3.0.bn2.weight") == 1).all())
-    # torch's own draw for a linear layer: uniform up to 1 / sqrt(features).
+    # torch's default for a linear layer: uniform up to 1 / sqrt(features).
     classifier = network.get_parameter("heads.4.classifier.weight").detach().abs()
     assert 0.99 / 512**0.5 < float(classifier.max()) <= 1 / 512**0.5

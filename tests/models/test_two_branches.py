@@ -1,4 +1,4 @@
-"""BBN's network: everything shared but the last block and the classifier."""
+"""BBN's network: all is shared except the last block and the classifier."""
 
 import pytest
 import torch

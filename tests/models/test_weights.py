@@ -1,4 +1,4 @@
-"""Published weights into a backbone."""
+"""Loading published weights into a backbone."""
 
 import hashlib
 import re
@@ -65,7 +65,9 @@ def test_everything_is_loaded(tmp_path: Path, backbone: str, tensors: int, exits
     ("head", "classes", "reason"),
     [("linear", 4, "6 classes in the file, 4 here"), ("cosine", 6, "of another kind in the file")],
 )
-def test_another_classifier_starts_anew(tmp_path: Path, resnet10: State, head: str, classes: int, reason: str) -> None:
+def test_another_classifier_is_not_loaded(
+    tmp_path: Path, resnet10: State, head: str, classes: int, reason: str
+) -> None:
     network = build_network("resnet10", classes=classes, head=head)
     before = network.heads[-1].get_parameter("classifier.weight").detach().clone()
     loaded = load_backbone_weights(network, _file(tmp_path, resnet10))

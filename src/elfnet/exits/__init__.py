@@ -1,6 +1,6 @@
-"""When an example leaves: the training rule of the paper and the policy of inference.
+"""Exit rules: at which exit an example stops, in training (`TrainingRule`) and at inference (`Policy`).
 
-`Policy`, thresholds and logit adjustment must not import torch; the training rule needs it.
+Policies, thresholds and logit adjustment must not import torch; only the training rule needs it.
 """
 
 from typing import TYPE_CHECKING

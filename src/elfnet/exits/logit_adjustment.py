@@ -1,10 +1,10 @@
-"""Logit adjustment at inference (Menon et al. 2021): tau log prior is subtracted from the logits of an exit.
+"""Logit adjustment at inference (Menon et al. 2021): subtracts tau log prior from the logits of an exit.
 
-A network trained on unequal classes favours the frequent ones. Without the training prior its answers suit classes that
-are equally frequent. NumPy only, as the policy that uses it.
+A network trained on imbalanced classes favours the frequent ones. Subtracting the log prior of the training split gives
+predictions for classes that are equally frequent. NumPy only: policies use it where torch is not installed.
 """
 
-# Shapes: N examples, E exits, C classes
+# Shapes: N examples, C classes
 
 import math
 from dataclasses import dataclass, field
@@ -19,11 +19,14 @@ from elfnet.errors import RequestError
 
 @dataclass(frozen=True)
 class LogitAdjustment:
-    """What is subtracted from the logits of each exit before confidence and answer are computed.
+    """A shift of the logits of each exit, applied before confidence and prediction are computed.
 
     Attributes:
-        taus: strength at each exit, for logits as the network returns them; 0 leaves the logits of an exit as they are.
-        log_prior: log of each class's share of the training examples.
+        taus: the strength per exit, for logits as the network returns them. At 0 the logits of an exit do not change.
+        log_prior: the log of each class's fraction of the training examples.
+
+    Raises:
+        RequestError: a tau is negative, or a value is missing or not finite.
 
     Example:
         >>> adjustment = LogitAdjustment(taus=(1.0,), log_prior=(-0.5, -1.0))
@@ -41,19 +44,21 @@ class LogitAdjustment:
             raise RequestError("logit adjustment: log_prior must be finite numbers, one per class; calibrate again")
 
     def __hash__(self) -> int:
-        # Policies of one family share their prior, which may have thousands of entries: taus tell them apart.
+        # Policies of one family share a prior, which may have thousands of entries. The taus tell them apart.
         return hash(self.taus)
 
     @property
     def exits(self) -> int:
+        """The number of exits."""
         return len(self.taus)
 
     @property
     def classes(self) -> int:
+        """The number of classes."""
         return len(self.log_prior)
 
     def apply(self, exit_index: int, logits_NC: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """The adjusted logits of exit `exit_index` (from 0); float64 unless its tau is 0."""
+        """Return the adjusted logits of exit `exit_index` (counted from 0); float64, or the input if its tau is 0."""
         if self.taus[exit_index] == 0.0:
             return logits_NC
         adjusted_NC: NDArray[np.float64] = logits_NC - self._shift_by_exit[exit_index]

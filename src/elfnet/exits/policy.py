@@ -1,10 +1,11 @@
-"""The inference rule (eq. 5): leave at the first exit whose largest probability exceeds that exit's threshold.
+"""Exit policies, the inference rule of eq. 5: stop at the first exit whose confidence exceeds its threshold.
 
-NumPy only: evaluation, calibration and serving share this decision, and serving has no torch.
+The module holds `Policy`, the functions that turn logits into confidences, probabilities and predictions, and the cost
+of each exit under a policy. Evaluation, calibration and serving share this code. NumPy only: serving runs without
+torch.
 """
 
-# Shapes: N examples, E exits, C classes, T = E - 1 exits that have a threshold (the last one takes all who are left)
-# Shapes: E exits
+# Shapes: N examples, E exits, C classes
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,21 +19,22 @@ from elfnet.errors import RequestError
 from elfnet.exits.logit_adjustment import LogitAdjustment
 
 NEVER = 1.0
-"""A threshold that no confidence exceeds: nobody leaves at this exit."""
+"""The threshold that no confidence exceeds: no example stops at an exit with it."""
 Measure = Literal["probability", "entropy"]
 MEASURES: tuple[Measure, ...] = ("probability", "entropy")
-"""What a confidence is: the largest probability, or 1 - entropy / log C, which BranchyNet decides by."""
+"""Measures of confidence: the largest probability, or 1 - entropy / log C, as in BranchyNet."""
 
 
 class Decision(NamedTuple):
-    """What one exit says about a batch.
+    """The result of one exit for a batch.
 
     Attributes:
-        leaves_N: who leaves here.
-        prediction_N: the answer.
-        confidence_N: its probability, or what else the policy decides by.
-        probability_NC: of all classes.
-        evidence_NC: the sum of scaled logits so far, which the next exit of a combining policy adds to; else None.
+        leaves_N: whether each example stops at this exit.
+        prediction_N: the predicted class.
+        confidence_N: the value that is compared with the threshold; see `Policy.measure`.
+        probability_NC: the probability of every class.
+        evidence_NC: the sum of the scaled logits of all exits so far, to be passed to the next exit; None if the policy
+            does not combine exits.
     """
 
     leaves_N: NDArray[np.bool_]
@@ -43,7 +45,7 @@ class Decision(NamedTuple):
 
 
 class ConfidenceSpec(NamedTuple):
-    """How a confidence is made of logits; the fields are those of `Policy`."""
+    """How confidences are computed from logits; the fields are those of `Policy`."""
 
     confidence_scale: tuple[float, ...]
     combine: bool
@@ -53,15 +55,19 @@ class ConfidenceSpec(NamedTuple):
 
 @dataclass(frozen=True)
 class Policy:
-    """One operating point: who leaves where.
+    """One operating point: it decides at which exit each example stops.
 
     Attributes:
-        name: what the point is called in tables and on the command line.
-        thresholds: one probability in [0, 1] for every exit but the last.
-        confidence_scale: what each exit's logits are multiplied by before the softmax, one number per exit.
-        combine: decide and answer from the mean of the scaled logits of all exits up to here, not from the last alone.
-        measure: what is compared with the threshold.
-        adjustment: what is subtracted from the logits before everything else; None: nothing.
+        name: the name of the operating point in tables and on the command line.
+        thresholds: one value in [0, 1] per exit, except for the last exit, where every remaining example stops.
+        confidence_scale: the factors that logits are multiplied by before the softmax, one per exit.
+        combine: if true, confidence and prediction use the mean of the scaled logits of all exits so far. If false,
+            they use the current exit alone.
+        measure: the measure of confidence that is compared with the thresholds.
+        adjustment: a shift of the logits, applied first; None for no shift.
+
+    Raises:
+        RequestError: a field has a wrong value, or the fields disagree about the number of exits.
     """
 
     name: str
@@ -73,7 +79,7 @@ class Policy:
 
     def __post_init__(self) -> None:
         if not self.name:
-            raise RequestError("a policy needs a name; give one that is not empty")
+            raise RequestError("a policy needs a name; give a name that is not empty")
         if self.measure not in MEASURES:
             raise RequestError(
                 f"policy {self.name!r}: measure {self.measure!r} is unknown; choose from: {', '.join(MEASURES)}"
@@ -81,7 +87,7 @@ class Policy:
         if len(self.confidence_scale) != len(self.thresholds) + 1:
             raise RequestError(
                 f"policy {self.name!r} has {len(self.thresholds)} thresholds and {len(self.confidence_scale)} "
-                f"confidence scales; give one scale per exit and one threshold for every exit but the last"
+                f"confidence scales; give one scale per exit, and one threshold per exit except for the last"
             )
         for threshold in self.thresholds:
             if not 0.0 <= threshold <= 1.0:
@@ -95,21 +101,25 @@ class Policy:
                 )
         if self.adjustment is not None and self.adjustment.exits != self.exits:
             raise RequestError(
-                f"policy {self.name!r} is for {self.exits} exits and adjusts the logits of {self.adjustment.exits}; "
+                f"policy {self.name!r} has {self.exits} exits and a logit adjustment for {self.adjustment.exits}; "
                 "give one tau per exit"
             )
 
     @property
     def exits(self) -> int:
+        """The number of exits, including the last one."""
         return len(self.confidence_scale)
 
     @property
     def reading(self) -> "ConfidenceSpec":
-        """How a confidence is made of logits; policies that share it differ in thresholds only."""
+        """How confidences are computed from logits. Policies with equal specs differ in name and thresholds only."""
         return ConfidenceSpec(self.confidence_scale, self.combine, self.measure, self.adjustment)
 
     def runs_head(self, exit_index: int) -> bool:
-        """Whether exit `exit_index` (from 0) is looked at at all: where nobody can leave, its head need not be run."""
+        """Whether the head of exit `exit_index` (counted from 0) is run.
+
+        It is skipped if no example can stop there and no later exit needs its logits.
+        """
         return self.combine or exit_index == self.exits - 1 or self.thresholds[exit_index] < NEVER
 
     def decide(
@@ -118,12 +128,15 @@ class Policy:
         logits_NC: NDArray[np.floating[Any]],
         evidence_NC: NDArray[np.float64] | None = None,
     ) -> Decision:
-        """Who of this batch leaves at exit `exit_index` (from 0), with what answer; at the last exit everybody does.
+        """Compute predictions and confidences at one exit, and which examples stop there.
+
+        At the last exit every example stops.
 
         Args:
-            exit_index: from 0.
-            logits_NC: of this exit.
-            evidence_NC: of the decision before, for the same examples, if the policy combines; None at the first exit.
+            exit_index: the exit, counted from 0.
+            logits_NC: the logits of this exit.
+            evidence_NC: for a policy that combines exits, `evidence_NC` of the previous exit's decision for the same
+                examples; None at the first exit.
         """
         scale = self.confidence_scale[exit_index]
         if self.adjustment is not None:
@@ -134,7 +147,7 @@ class Policy:
         else:
             evidence_NC = None
             exponential_NC, prediction_N = _exponential_and_prediction(logits_NC, scale)
-        # The answer's own exponential is exp(0) = 1, so this is its probability.
+        # The exponential of the predicted class is exp(0) = 1, so this is its probability.
         confidence_N = 1.0 / exponential_NC.sum(axis=1)
         probability_NC = exponential_NC
         probability_NC *= confidence_N[:, None]
@@ -147,29 +160,31 @@ class Policy:
         return Decision(leaves_N, prediction_N, confidence_N, probability_NC, evidence_NC)
 
     def first_exit(self, confidence_NE: NDArray[np.float64]) -> NDArray[np.int64]:
-        """The exit each example takes, shape (N,), given its confidence at all of them."""
+        """The index of the exit where each example stops, shape (N,), given its confidence at every exit."""
         leaves_NE = np.ones(confidence_NE.shape, dtype=np.bool_)
         np.greater(confidence_NE[:, :-1], np.asarray(self.thresholds, dtype=np.float64), out=leaves_NE[:, :-1])
         first_N: NDArray[np.int64] = np.argmax(leaves_NE, axis=1)
         return first_N
 
     def reachable(self, classes: int) -> tuple[bool, ...]:
-        """For each exit, whether any input at all could leave there.
+        """Whether any input could stop at each exit.
 
-        The largest of C probabilities lies in [1/C, 1]: nobody leaves at a threshold of 1, and nobody passes an exit
-        whose threshold is below 1/C. The other measure begins at 0.
+        The largest of C probabilities lies in [1/C, 1]. So no example stops at a threshold of 1, and no example passes
+        an exit whose threshold is below 1/C. The entropy measure has its minimum at 0.
         """
-        answer = []
+        reachable = []
         passable = True
         least = 1.0 / classes if self.measure == "probability" else 0.0
         for threshold in self.thresholds:
-            answer.append(passable and threshold < NEVER)
+            reachable.append(passable and threshold < NEVER)
             passable = passable and threshold >= least
-        return (*answer, passable)
+        return (*reachable, passable)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types. Of an adjustment only the taus are there: its prior, one for all policies of a model, is
-        stored beside them.
+        """Convert to plain JSON types.
+
+        Of an adjustment only the taus are included. The prior is the same for all policies of a model and is stored
+        beside them.
         """
         content = {
             "name": self.name,
@@ -182,16 +197,16 @@ class Policy:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any], *, log_prior: tuple[float, ...] = ()) -> Self:
-        """Read what `to_dict` wrote.
+        """Create a policy from the output of `to_dict`.
 
         Args:
-            log_prior: of each class; needed if the policy adjusts logits.
+            log_prior: the log prior of each class; required if the policy has a logit adjustment.
 
         Raises:
-            RequestError: the content is anything else.
+            RequestError: the content is not a policy.
         """
         fields = {"name", "thresholds", "confidence_scale", "combine", "measure", "adjust_tau"}
-        # Policies from before there was a choice of measure do not have it.
+        # Policies written by older versions have no measure.
         if not isinstance(content, Mapping) or {*content, "measure", "adjust_tau"} != fields:
             raise RequestError(
                 "a policy has exactly the fields name, thresholds, confidence_scale, combine, measure and, if it "
@@ -199,23 +214,31 @@ class Policy:
             )
         name, combine = content["name"], content["combine"]
         if not isinstance(name, str):
-            raise RequestError(f"policy name {name!r} is not a text; write the policy again")
+            raise RequestError(f"policy name {name!r} is not a string; write the policy again")
         if not isinstance(combine, bool):
             raise RequestError(f"policy {name!r}: combine={combine!r} is not true or false; write the policy again")
-        numbers = {field: _numbers(name, field, content[field]) for field in ("thresholds", "confidence_scale")}
+        numbers = {field: _parse_numbers(name, field, content[field]) for field in ("thresholds", "confidence_scale")}
         adjustment = None
         if "adjust_tau" in content:
             if not log_prior:
-                raise RequestError(f"policy {name!r} has adjust_tau and there is no log_prior; give the classes' prior")
-            adjustment = LogitAdjustment(_numbers(name, "adjust_tau", content["adjust_tau"]), log_prior)
+                raise RequestError(f"policy {name!r} has adjust_tau but there is no log_prior; give the classes' prior")
+            adjustment = LogitAdjustment(_parse_numbers(name, "adjust_tau", content["adjust_tau"]), log_prior)
         measure = content.get("measure", "probability")
         return cls(name=name, combine=combine, measure=measure, adjustment=adjustment, **numbers)
+
+
+def _parse_numbers(name: str, field: str, values: Any) -> tuple[float, ...]:
+    if not isinstance(values, list) or any(isinstance(v, bool) or not isinstance(v, int | float) for v in values):
+        raise RequestError(
+            f"policy {name!r}: {field} must be a list of numbers, not {values!r}; write the policy again"
+        )
+    return tuple(float(value) for value in values)
 
 
 def uniform_policy(
     name: str, threshold: float, exits: int, scale: float | Sequence[float], *, measure: Measure = "probability"
 ) -> Policy:
-    """The paper's family: one threshold s for all exits but the last."""
+    """A policy with the same threshold at every exit except the last, as in the paper."""
     return Policy(name, (float(threshold),) * (exits - 1), scale_per_exit(scale, exits), measure=measure)
 
 
@@ -226,12 +249,16 @@ def full_depth(
     measure: Measure = "probability",
     adjustment: LogitAdjustment | None = None,
 ) -> Policy:
-    """Nobody leaves early; named `full`."""
+    """The policy named `full`: every example runs to the last exit."""
     return replace(uniform_policy("full", NEVER, exits, scale, measure=measure), adjustment=adjustment)
 
 
 def scale_per_exit(scale: float | Sequence[float], exits: int) -> tuple[float, ...]:
-    """One confidence scale per exit, from one number for all or one for each."""
+    """Expand a confidence scale to one number per exit.
+
+    Raises:
+        RequestError: a sequence was given whose length is not the number of exits.
+    """
     if isinstance(scale, Sequence):
         if len(scale) != exits:
             raise RequestError(
@@ -241,13 +268,33 @@ def scale_per_exit(scale: float | Sequence[float], exits: int) -> tuple[float, .
     return (float(scale),) * exits
 
 
+def cost_to_exit(
+    cost_E: Sequence[float] | NDArray[np.float64],
+    head_cost_E: Sequence[float] | NDArray[np.float64] | None,
+    policy: Policy,
+) -> NDArray[np.float64]:
+    """The cost up to and including each exit under a policy, shape (E,), without the heads that the policy skips.
+
+    Args:
+        cost_E: the cost up to each exit if all heads are run.
+        head_cost_E: the cost of each head alone. If it is None, no head is subtracted.
+        policy: decides which heads are run.
+    """
+    all_heads_E = np.asarray(cost_E, dtype=np.float64)
+    if head_cost_E is None:
+        return all_heads_E
+    skipped_E = np.array([not policy.runs_head(k) for k in range(policy.exits)])
+    saved_E: NDArray[np.float64] = np.cumsum(np.where(skipped_E, head_cost_E, 0.0))
+    return all_heads_E - saved_E
+
+
 def confidence_and_prediction(
     logits_NC: NDArray[np.floating[Any]], scale: float
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """max softmax(scale * logits) in float64 and the argmax, each of shape (N,).
 
-    The largest probability is 1 / sum exp(scale * (logit - largest logit)): it cannot overflow, and lies in [1/C, 1].
-    It is NaN where the logits hold a NaN or +inf.
+    The largest probability is 1 / sum exp(scale * (logit - largest logit)). It cannot overflow and lies in [1/C, 1].
+    It is NaN where the logits contain NaN or +inf.
     """
     exponential_NC, prediction_N = _exponential_and_prediction(logits_NC, scale)
     return 1.0 / exponential_NC.sum(axis=1), prediction_N
@@ -262,7 +309,7 @@ def certainty_and_prediction(
 
 
 def certainty(probability_NC: NDArray[np.float64]) -> NDArray[np.float64]:
-    """1 - entropy / log C, shape (N,): 0 where all classes are alike, 1 where one has it all."""
+    """1 - entropy / log C, shape (N,): 0 for a uniform distribution, 1 if one class has probability 1."""
     classes = probability_NC.shape[1]
     if classes == 1:
         return np.ones(len(probability_NC))
@@ -277,7 +324,7 @@ def probability_and_prediction(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """softmax(scale * logits) in float64, shape (N, C), and the argmax, shape (N,).
 
-    The probability of the answer is bit for bit what `confidence_and_prediction` gives.
+    The probability of the predicted class equals the result of `confidence_and_prediction` bit for bit.
     """
     exponential_NC, prediction_N = _exponential_and_prediction(logits_NC, scale)
     exponential_NC *= 1.0 / exponential_NC.sum(axis=1, keepdims=True)
@@ -287,7 +334,7 @@ def probability_and_prediction(
 def add_evidence(
     evidence_NC: NDArray[np.float64] | None, logits_NC: NDArray[np.floating[Any]], scale: float
 ) -> NDArray[np.float64]:
-    """The sum of scaled logits up to an exit; None is no evidence yet."""
+    """Add the scaled logits of an exit to those of the exits before it; None at the first exit."""
     scaled_NC = logits_NC.astype(np.float64)
     scaled_NC *= scale
     return scaled_NC if evidence_NC is None else evidence_NC + scaled_NC
@@ -296,7 +343,7 @@ def add_evidence(
 def _exponential_and_prediction(
     logits_NC: NDArray[np.floating[Any]], scale: float
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """exp(scale * (logit - largest logit)), and where the largest is."""
+    """exp(scale * (logit - largest logit)), shape (N, C), and the argmax, shape (N,)."""
     prediction_N: NDArray[np.int64] = logits_NC.argmax(axis=1)
     shifted_NC = logits_NC.astype(np.float64)
     largest_N = shifted_NC[np.arange(len(shifted_NC)), prediction_N]
@@ -304,31 +351,3 @@ def _exponential_and_prediction(
         shifted_NC -= largest_N[:, None]
     shifted_NC *= scale
     return np.exp(shifted_NC, out=shifted_NC), prediction_N
-
-
-def _numbers(name: str, field: str, values: Any) -> tuple[float, ...]:
-    if not isinstance(values, list) or any(isinstance(v, bool) or not isinstance(v, int | float) for v in values):
-        raise RequestError(
-            f"policy {name!r}: {field} must be a list of numbers, not {values!r}; write the policy again"
-        )
-    return tuple(float(value) for value in values)
-
-
-def cost_to_exit(
-    cost_E: Sequence[float] | NDArray[np.float64],
-    head_cost_E: Sequence[float] | NDArray[np.float64] | None,
-    policy: Policy,
-) -> NDArray[np.float64]:
-    """Cost up to and including each exit, shape (E,).
-
-    Args:
-        cost_E: the same with all heads run.
-        head_cost_E: of each head alone; None where it is not known, and then nothing is taken off.
-        policy: says which heads are run.
-    """
-    all_heads_E = np.asarray(cost_E, dtype=np.float64)
-    if head_cost_E is None:
-        return all_heads_E
-    skipped_E = np.array([not policy.runs_head(k) for k in range(policy.exits)])
-    saved_E: NDArray[np.float64] = np.cumsum(np.where(skipped_E, head_cost_E, 0.0))
-    return all_heads_E - saved_E

@@ -1,7 +1,7 @@
-"""Who leaves where during training (eq. 1 of the paper).
+"""The training rule of ELF (eq. 1 of the paper): at which exit each training example stops.
 
-An example leaves at the first exit that predicts its label with a confidence above the threshold; if none does, at the
-last. The decision takes no gradient.
+An example stops at the first exit that predicts its label with a confidence above the threshold. If no exit does, it
+stops at the last one. No gradient flows through the decision.
 """
 
 # Shapes: E exits, B batch, C classes
@@ -11,12 +11,13 @@ from torch import Tensor
 
 
 class TrainingRule:
-    """Eq. 1 with one threshold for all exits.
+    """The rule of eq. 1 with one threshold for all exits.
 
     Args:
-        threshold: t; an example leaves where argmax z = y and z[y] > t. 1 or more: nobody leaves before the last exit.
-        confidence_scale: what logits are multiplied with before the softmax. 1 for cross-entropy, and 1 for the
-            paper's LDAM, whose thresholds (2/C) only make sense for a softmax over unscaled cosines.
+        threshold: t of eq. 1. An example stops where argmax p = y and p[y] > t, with p the softmax of the logits. At 1
+            or above, every example runs to the last exit.
+        confidence_scale: the factor that logits are multiplied by before the softmax. It is 1 for cross-entropy and
+            for the paper's LDAM, whose thresholds (2/C) assume a softmax over unscaled cosines.
     """
 
     def __init__(self, *, threshold: float, confidence_scale: float = 1.0) -> None:
@@ -25,7 +26,10 @@ class TrainingRule:
 
     @torch.no_grad()
     def leaves(self, logits_BC: Tensor, target_B: Tensor) -> Tensor:
-        """Whether each example would leave at an exit with these logits, shape (B,). Also takes (E, B, C)."""
+        """Whether each example meets the rule at an exit with these logits, shape (B,).
+
+        Logits of all exits, shape (E, B, C), give shape (E, B).
+        """
         scaled = logits_BC.float() * self.confidence_scale
         best, prediction = scaled.max(dim=-1)
         confidence = (best - scaled.logsumexp(dim=-1)).exp()
@@ -33,12 +37,12 @@ class TrainingRule:
 
     @torch.no_grad()
     def visited(self, logits_EBC: Tensor, target_B: Tensor) -> Tensor:
-        """Which exits each example visits, the one it leaves at included; shape (E, B), the first row all true."""
-        left_before_EB = self.leaves(logits_EBC, target_B).cummax(dim=0).values.roll(1, dims=0)
-        left_before_EB[0] = False
-        return ~left_before_EB
+        """Which exits each example visits, including the one where it stops; shape (E, B), the first row all true."""
+        stopped_before_EB = self.leaves(logits_EBC, target_B).cummax(dim=0).values.roll(1, dims=0)
+        stopped_before_EB[0] = False
+        return ~stopped_before_EB
 
 
 def exit_taken(visited_EB: Tensor) -> Tensor:
-    """Index of the exit at which each example leaves: the last it visits; shape (B,)."""
+    """The index of the exit where each example stops, which is the last one it visits; shape (B,)."""
     return visited_EB.sum(dim=0) - 1

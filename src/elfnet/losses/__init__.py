@@ -1,6 +1,6 @@
-"""Losses: per-example base losses, class weights, deferred re-weighting, and the ELF loss over exits.
+"""Losses: base losses per example, class weights, deferred re-weighting, and the ELF loss over all exits.
 
-A base loss gives one value per example and exit. Class weights belong to the reduction.
+A base loss returns one value per example and exit. Class weights are applied by the reduction.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,10 @@
-"""What every base loss is: per-example, unweighted, float32. Class weights belong to the reduction."""
+"""The interface of base losses, their registry, and the labels of a batch.
 
-# Shapes: ... any leading dimensions, C classes
-# Shapes: E exits, B batch, C classes
+A base loss is computed per example, in float32 and without class weights, which the reduction applies. `Labels` gives
+an example one label, or two with mixing fractions (Mixup, CutMix, BBN).
+"""
+
+# Shapes: ... any leading dimensions, E exits, B batch, C classes
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,14 +17,14 @@ from elfnet.registry import Registry
 
 
 class BaseLoss(nn.Module):
-    """A loss of each example on its own.
+    """Base class of losses that return one value per example.
 
     Attributes:
-        needs_cosines: whether logits must come from a cosine head.
+        needs_cosines: whether the logits must come from a cosine head.
 
     Args:
-        scale: what the loss multiplies logits by before its softmax. 1 for linear heads. Cosines lie in [-1, 1], and a
-            softmax over them is nearly uniform, so with cosine heads the loss owns a scale (usually 30).
+        scale: the factor that logits are multiplied by before the softmax. It is 1 for linear heads. Cosines lie in
+            [-1, 1], where a softmax is nearly uniform, so losses on cosine heads need a larger scale (usually 30).
 
     Raises:
         RequestError: the scale is not positive.
@@ -36,28 +39,33 @@ class BaseLoss(nn.Module):
         self.scale = scale
 
     def scaled(self, logits: Tensor) -> Tensor:
-        """The logits in float32, multiplied by the scale."""
+        """Return the logits in float32, multiplied by the scale."""
         return logits.float() if self.scale == 1.0 else self.scale * logits.float()
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Loss of each example: logits (..., C) and target (...) give (...)."""
+        """The loss of each example: logits (..., C) and target (...) give (...)."""
         raise NotImplementedError
 
 
-# A builder takes the training counts of each class and the loss's own settings by keyword.
 LOSSES: Registry[Callable[..., BaseLoss]] = Registry("criterion.loss")
+"""Builders by name. A builder takes the number of training examples per class, and settings by keyword."""
 
 
 def build_loss(name: str, class_counts: Sequence[int], **settings: Any) -> BaseLoss:
-    """A base loss by name; `settings` may hold those of other losses, too, each builder takes its own.
+    """Build a base loss by name.
 
-    Every loss takes `scale`, see `BaseLoss`.
+    Args:
+        class_counts: the number of training examples per class.
+        settings: `scale` (see `BaseLoss`) and the settings of any loss. Each builder uses its own and ignores the rest.
+
+    Raises:
+        RequestError: the name is unknown, or a setting has a wrong value.
 
     Example:
         >>> build_loss("ce", [100, 10]).scale
         1.0
     """
-    # Imported here so that the registry is filled however this function is reached.
+    # Importing these modules registers their losses.
     from elfnet.losses import cross_entropy, ldam, logit_adjusted  # noqa: F401
 
     return LOSSES[name](class_counts, **settings)
@@ -65,13 +73,13 @@ def build_loss(name: str, class_counts: Sequence[int], **settings: Any) -> BaseL
 
 @dataclass(frozen=True)
 class Labels:
-    """What a batch is to be classified as.
+    """The labels of a batch: one per example, or two that share the example.
 
     Attributes:
         first_B: the label, or the first of two.
-        second_B: the second; None: there is one only.
-        share: of the first, in [0, 1].
-        importance_B: what each example counts, where some stand for others that are not shown; None: 1.
+        second_B: the second label; None if there is only one.
+        share: the fraction of the first label, in [0, 1].
+        importance_B: the weight of each example if some examples represent others that were left out; None for 1.
     """
 
     first_B: Tensor
@@ -81,20 +89,20 @@ class Labels:
 
     @property
     def leading(self) -> Tensor:
-        """The label with the larger share: an answer is correct in the sense of eq. 1 if it is this one."""
+        """The label with the larger share. A prediction counts as correct in eq. 1 if it equals this label."""
         return self.first_B if self.second_B is None or self.share >= 0.5 else self.second_B
 
     def weight(self, weights_C: Tensor) -> Tensor:
-        """Weight of each example, shape (B,): that of its classes, by their shares, times its importance."""
+        """The weight of each example, shape (B,): the mean of its class weights by share, times its importance."""
         weight_B = weights_C[self.first_B]
         if self.second_B is not None:
             weight_B = self.share * weight_B + (1 - self.share) * weights_C[self.second_B]
         return weight_B if self.importance_B is None else weight_B * self.importance_B
 
     def loss(self, base: BaseLoss, logits_EBC: Tensor, weights_C: Tensor) -> Tensor:
-        """Base loss of each example at each exit, shape (E, B), to be weighted by `weight`.
+        """The base loss of each example at each exit, shape (E, B), before the weights of `weight` are applied.
 
-        With two labels it is the mean of both losses, each by its share and by the weight of its class.
+        With two labels it is the mean of both losses, weighted by share and class weight.
         """
         exits = logits_EBC.shape[0]
         first_EB: Tensor = base(logits_EBC, self.first_B.expand(exits, -1))

@@ -1,4 +1,4 @@
-"""Cross-entropy."""
+"""Cross-entropy and focal loss (Lin et al. 2017)."""
 
 # Shapes: ... any leading dimensions, C classes
 
@@ -13,13 +13,13 @@ from elfnet.losses.base import LOSSES, BaseLoss
 
 
 def log_probability_of(logits: Tensor, target: Tensor) -> Tensor:
-    """Log-softmax at the target, over the last dimension; logits (..., C) and target (...) give (...)."""
+    """The log-probability of the target class: logits (..., C) and target (...) give (...)."""
     chosen = logits.gather(-1, target.unsqueeze(-1)).squeeze(-1)
     return chosen - logits.logsumexp(dim=-1)
 
 
 class CrossEntropy(BaseLoss):
-    """-log p[y]."""
+    """Cross-entropy: -log p[y]."""
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         return -log_probability_of(self.scaled(logits), target)
@@ -27,11 +27,15 @@ class CrossEntropy(BaseLoss):
 
 @LOSSES.register("ce")
 def build_cross_entropy(class_counts: Sequence[int], *, scale: float = 1.0, **_: Any) -> BaseLoss:  # noqa: ARG001
+    """Builder of `CrossEntropy`."""
     return CrossEntropy(scale=scale)
 
 
 class Focal(BaseLoss):
-    """-(1 - p[y])^gamma log p[y]. Class weights stay outside p[y]; at gamma 0 this is cross-entropy."""
+    """Focal loss: -(1 - p[y])^gamma log p[y], which is cross-entropy at gamma 0.
+
+    Class weights do not enter p[y].
+    """
 
     def __init__(self, *, gamma: float, scale: float = 1.0) -> None:
         super().__init__(scale=scale)
@@ -43,17 +47,18 @@ class Focal(BaseLoss):
         log_p = log_probability_of(self.scaled(logits), target)
         if self.gamma == 0:
             return -log_p
-        # 1 - p from expm1 keeps its precision, and the floor keeps the gradient of a power below 1 finite at p = 1.
-        miss = (-torch.expm1(log_p)).clamp(min=torch.finfo(log_p.dtype).tiny)
-        return -miss.pow(self.gamma) * log_p
+        # expm1 keeps 1 - p precise. The lower bound keeps the gradient finite at p = 1 if gamma is below 1.
+        one_minus_p = (-torch.expm1(log_p)).clamp(min=torch.finfo(log_p.dtype).tiny)
+        return -one_minus_p.pow(self.gamma) * log_p
 
 
 @LOSSES.register("focal")
 def build_focal(
-    class_counts: Sequence[int],  # noqa: ARG001 (every builder takes the counts)
+    class_counts: Sequence[int],  # noqa: ARG001 (part of the interface of builders)
     *,
     focal_gamma: float = 0.5,
     scale: float = 1.0,
     **_: Any,
 ) -> BaseLoss:
+    """Builder of `Focal`."""
     return Focal(gamma=focal_gamma, scale=scale)

@@ -1,4 +1,4 @@
-"""The ELF loss of each example: the base loss summed over the exits it visits (eq. 2 to 4)."""
+"""The ELF loss (eq. 2 to 4): the base loss at the exits that an example visits, and distillation between exits."""
 
 # Shapes: E exits, B batch, C classes
 
@@ -12,39 +12,39 @@ from elfnet.errors import RequestError
 from elfnet.losses.base import BaseLoss, Labels
 from elfnet.models.experts import own_logits
 
-WARMER = 1.05
-"""What a temperature that is too low is multiplied by, once a step."""
+TEMPERATURE_STEP = 1.05
+"""The factor that a temperature is multiplied by after each step in which it was too low."""
 
 
 class Distillation(nn.Module):
-    """L + weight T^2 KL(last exit || this exit) at every exit but the last.
+    """Self-distillation: adds weight T^2 KL(last exit || this exit) to the loss of every exit except the last.
 
-    Both answers are softened by the temperature T, whose square keeps the size of the gradient. The last exit is the
-    teacher: it takes no gradient from this, and keeps its own loss. T rises as the teacher grows surer, so that there
-    is always something in its answer beside the label.
+    Both distributions are softened by the temperature T. The factor T^2 keeps the size of the gradient. The last exit
+    is the teacher: it gets no gradient from this term. T rises as the teacher becomes more confident, so that the
+    teacher's distribution always holds more than the label.
 
     Args:
-        weight: of what the teacher says, beside the label.
-        temperature: at the start.
-        confidence: the temperature rises while the teacher's softened answers have more than this on average; with 1
-            it stays as it is.
+        weight: the weight of the distillation term.
+        temperature: the initial temperature.
+        confidence: the temperature rises while the mean confidence of the teacher's softened predictions is above this
+            value. At 1 the temperature is constant.
     """
 
     temperature: Tensor
-    _met: Tensor
+    _teacher_confidence: Tensor
 
     def __init__(self, weight: float, *, temperature: float = 1.0, confidence: float = 0.5) -> None:
         super().__init__()
         self._weight, self._confidence = weight, confidence
         self.register_buffer("temperature", torch.tensor(temperature), persistent=False)
-        # Of the step that is running: sum of confidences, number of examples.
-        self.register_buffer("_met", torch.zeros(2), persistent=False)
+        # Of the current step: the sum of the teacher's confidences, and the number of examples.
+        self.register_buffer("_teacher_confidence", torch.zeros(2), persistent=False)
 
     def forward(self, loss_EB: Tensor, logits_EBC: Tensor, *, scale: float = 1.0) -> Tensor:
-        """The loss with what the teacher adds to it, shape (E, B).
+        """Return the loss with the distillation term added, shape (E, B).
 
         Args:
-            scale: what the base loss multiplies logits by (see `BaseLoss`).
+            scale: the factor that the base loss multiplies logits by (see `BaseLoss`).
         """
         precise_EBC = logits_EBC.to(torch.promote_types(logits_EBC.dtype, torch.float32))
         log_p_EBC = (precise_EBC * (scale / self.temperature)).log_softmax(dim=-1)
@@ -52,34 +52,37 @@ class Distillation(nn.Module):
         divergence_EB = functional.kl_div(
             log_p_EBC[:-1], teacher_BC.expand_as(log_p_EBC[:-1]), reduction="none", log_target=True
         ).sum(dim=-1)
-        surest_B = teacher_BC.amax(dim=-1).exp()
-        self._met += torch.stack([surest_B.sum(), torch.ones_like(surest_B).sum()])
+        confidence_B = teacher_BC.amax(dim=-1).exp()
+        self._teacher_confidence += torch.stack([confidence_B.sum(), torch.ones_like(confidence_B).sum()])
         early_EB = loss_EB[:-1] + self._weight * self.temperature**2 * divergence_EB
         return torch.cat([early_EB, loss_EB[-1:]])
 
     def end_step(self, all_reduce: Callable[[Tensor], Tensor]) -> None:
-        """Raise the temperature if the teacher was too sure of this step's batch.
+        """Raise the temperature if the teacher was too confident on the batch of this step.
 
         Args:
-            summed: over processes, which all have the temperature that one with the whole batch would have.
+            all_reduce: sums a tensor over all processes, so that all have the same temperature.
         """
         if self._confidence < 1:
-            confidence, number = all_reduce(self._met)
-            self.temperature *= torch.where(confidence > self._confidence * number, WARMER, 1.0)
-        self._met.zero_()
+            confidence, number = all_reduce(self._teacher_confidence)
+            self.temperature *= torch.where(confidence > self._confidence * number, TEMPERATURE_STEP, 1.0)
+        self._teacher_confidence.zero_()
 
 
 class ELFLoss(nn.Module):
-    """Base loss at every exit that is visited.
+    """The ELF loss: the base loss at every exit that an example visits.
 
-    With one exit this is the base loss; with everything visited it is plain joint training.
+    With one exit it is the base loss. If every exit is visited it is ordinary joint training.
 
     Args:
-        base: per example and exit.
-        exits: of the network.
-        experts: how many of these exits are experts, whose losses read their own logits.
-        exit_weights: what the loss of each exit is multiplied by (BranchyNet); empty: 1.
-        distillation: what early exits learn from the last one, if anything.
+        base: the base loss, computed per example and exit.
+        exits: the number of exits of the network.
+        experts: how many of these exits are experts. Their losses use their own logits, not the mean over experts.
+        exit_weights: the factor for the loss of each exit (BranchyNet); empty for 1 everywhere.
+        distillation: lets early exits learn from the last one; None for no distillation.
+
+    Raises:
+        RequestError: the number of exit weights is not the number of exits.
     """
 
     weight_E1: Tensor
@@ -96,7 +99,7 @@ class ELFLoss(nn.Module):
         super().__init__()
         if exit_weights and len(exit_weights) != exits:
             raise RequestError(
-                f"criterion.exit_weights has {len(exit_weights)} numbers for {exits} exits; give one for each"
+                f"criterion.exit_weights has {len(exit_weights)} numbers for {exits} exits; give one per exit"
             )
         self.base = base
         self._experts = experts
@@ -105,10 +108,10 @@ class ELFLoss(nn.Module):
         self.distillation = distillation
 
     def forward(self, logits_EBC: Tensor, labels: Labels, visited_EB: Tensor, weights_C: Tensor) -> Tensor:
-        """Loss of each example at each exit, zero where it was not visited; shape (E, B).
+        """The loss of each example at each exit, zero at exits that it does not visit; shape (E, B).
 
         Args:
-            logits_EBC: the answers of the network's exits.
+            logits_EBC: the logits of all exits, as the network returns them.
         """
         logits_EBC = own_logits(logits_EBC, self._experts)
         loss_EB = labels.loss(self.base, logits_EBC, weights_C)
@@ -119,17 +122,27 @@ class ELFLoss(nn.Module):
         return torch.where(visited_EB, loss_EB, 0.0)
 
     def end_step(self, all_reduce: Callable[[Tensor], Tensor]) -> None:
-        """To be called once a step, after all parts of its batch; `summed` adds up over processes."""
+        """Finish a training step. Call this once per step, after all parts of the batch.
+
+        Args:
+            all_reduce: sums a tensor over all processes.
+        """
         if self.distillation is not None:
             self.distillation.end_step(all_reduce)
 
 
 def loss_at_exits(base: BaseLoss, logits_EBC: Tensor, target_B: Tensor, visited_EB: Tensor) -> Tensor:
-    """`ELFLoss` for a loop of your own: one label per example, every exit counting alike; shape (E, B)."""
+    """The loss of each example at each exit it visits, else zero; shape (E, B).
+
+    A plain function for custom training loops: one label per example, all exits with equal weight.
+    """
     no_weights_C = logits_EBC.new_ones(logits_EBC.shape[-1])
     return torch.where(visited_EB, Labels(target_B).loss(base, logits_EBC, no_weights_C), 0.0)
 
 
 def elf_per_sample(base: BaseLoss, logits_EBC: Tensor, target_B: Tensor, visited_EB: Tensor) -> Tensor:
-    """L_ELF of each example, shape (B,); class weights belong to the reduction."""
+    """The ELF loss of each example, summed over the exits it visits; shape (B,).
+
+    Class weights are applied by the reduction, see `weighted_batch_mean`.
+    """
     return loss_at_exits(base, logits_EBC, target_B, visited_EB).sum(dim=0)

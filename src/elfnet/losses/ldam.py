@@ -1,4 +1,4 @@
-"""LDAM (Cao et al. 2019): margins that grow as classes get rarer, on cosines."""
+"""The LDAM loss (Cao et al. 2019): cross-entropy of cosines with a margin that is larger for rarer classes."""
 
 # Shapes: ... any leading dimensions, C classes
 
@@ -15,9 +15,12 @@ from elfnet.losses.cross_entropy import log_probability_of
 
 
 def ldam_margins(class_counts: Sequence[int], *, max_margin: float, power: float) -> Tensor:
-    """Margin of each class, proportional to n^-power, the largest being `max_margin`; float64, shape (C,).
+    """The margin of each class, proportional to n^-power and at most `max_margin`; float64, shape (C,).
 
     The ELF paper prints C/n; its source has C/n^(1/4), which is the default here.
+
+    Raises:
+        RequestError: a class has no training example.
 
     Example:
         >>> [round(float(m), 6) for m in ldam_margins([5000, 50], max_margin=0.5, power=0.25)]
@@ -25,13 +28,18 @@ def ldam_margins(class_counts: Sequence[int], *, max_margin: float, power: float
     """
     if min(class_counts) <= 0:
         empty = next(c for c, n in enumerate(class_counts) if n <= 0)
-        raise RequestError(f"class {empty} has no training example, so it has no margin; drop it or add examples")
+        raise RequestError(
+            f"class {empty} has no training example, so its margin is undefined; drop it or add examples"
+        )
     raw_C = torch.as_tensor(class_counts, dtype=torch.float64).pow(-power)
     return raw_C * (max_margin / raw_C.max())
 
 
 class LDAM(BaseLoss):
-    """Cross-entropy of scale * (cosine - margin at the label). The loss owns the scale; the head returns cosines."""
+    """LDAM: cross-entropy of scale * (cosine - margin), with the margin at the label only.
+
+    The head returns cosines. The loss owns the scale.
+    """
 
     needs_cosines = True
     margins_C: Tensor
@@ -47,7 +55,7 @@ class LDAM(BaseLoss):
 
 
 @LOSSES.register("ldam")
-def build(
+def build_ldam(
     class_counts: Sequence[int],
     *,
     ldam_max_margin: float = 0.5,
@@ -55,4 +63,5 @@ def build(
     scale: float = 30.0,
     **_: Any,
 ) -> BaseLoss:
+    """Builder of `LDAM`."""
     return LDAM(ldam_margins(class_counts, max_margin=ldam_max_margin, power=ldam_power), scale=scale)

@@ -1,4 +1,7 @@
-"""The logit-adjusted loss (Menon et al. 2021): cross-entropy of logits raised by tau log prior."""
+"""The logit-adjusted loss (Menon et al. 2021) and balanced softmax (Ren et al. 2020), its case tau = 1.
+
+Both are the cross-entropy of logits + tau log prior.
+"""
 
 # Shapes: ... any leading dimensions, C classes
 
@@ -14,7 +17,10 @@ from elfnet.losses.cross_entropy import log_probability_of
 
 
 def log_prior(class_counts: Sequence[int]) -> Tensor:
-    """Log of each class's share of the training examples; float64, shape (C,).
+    """The log of each class's fraction of the training examples; float64, shape (C,).
+
+    Raises:
+        RequestError: a class has no training example.
 
     Example:
         >>> log_prior([3, 1]).exp().tolist()
@@ -22,7 +28,9 @@ def log_prior(class_counts: Sequence[int]) -> Tensor:
     """
     if min(class_counts) <= 0:
         empty = next(c for c, n in enumerate(class_counts) if n <= 0)
-        raise RequestError(f"class {empty} has no training example, so it has no prior; drop it or add examples")
+        raise RequestError(
+            f"class {empty} has no training example, so its log prior is undefined; drop it or add examples"
+        )
     counts_C = torch.as_tensor(class_counts, dtype=torch.float64)
     return (counts_C / counts_C.sum()).log()
 
@@ -30,7 +38,8 @@ def log_prior(class_counts: Sequence[int]) -> Tensor:
 class LogitAdjusted(BaseLoss):
     """Cross-entropy of (scale * logits + tau log prior).
 
-    Frequent classes have a head start in training, so that the logits themselves, which decide and answer, have none.
+    The prior is added in training only. So the logits, which give confidence and prediction, do not favour frequent
+    classes.
     """
 
     shift_C: Tensor
@@ -49,10 +58,11 @@ class LogitAdjusted(BaseLoss):
 def build_logit_adjusted(
     class_counts: Sequence[int], *, adjust_tau: float = 1.0, scale: float = 1.0, **_: Any
 ) -> BaseLoss:
+    """Builder of `LogitAdjusted`."""
     return LogitAdjusted(log_prior(class_counts), tau=adjust_tau, scale=scale)
 
 
 @LOSSES.register("balanced-softmax")
 def build_balanced_softmax(class_counts: Sequence[int], *, scale: float = 1.0, **_: Any) -> BaseLoss:
-    """-log(n[y] exp z[y] / sum_c n[c] exp z[c]), which is the logit-adjusted loss at tau = 1."""
+    """Balanced softmax, -log(n[y] exp z[y] / sum_c n[c] exp z[c]): the logit-adjusted loss at tau = 1."""
     return LogitAdjusted(log_prior(class_counts), tau=1.0, scale=scale)

@@ -1,4 +1,4 @@
-"""Methods beyond a loss: mixing examples, two-branch training, and classifiers refitted on a finished run."""
+"""Methods beyond a loss: mixing of examples (Mixup, CutMix), BBN, and refits of the classifiers of a finished run."""
 
 from typing import TYPE_CHECKING
 

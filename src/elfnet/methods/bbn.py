@@ -1,11 +1,11 @@
-"""BBN (Zhou et al. 2020): a branch for the data as they are, one for rare classes, and a slow change-over.
+"""BBN (Zhou et al. 2020): one branch for the original data, one for rare classes, and a gradual shift between them.
 
-Every step runs two batches, one drawn evenly from the images and one mostly from rare classes, through a shared
-backbone and then each through its own branch. The logits are a weighted mean, and so is the loss; the weight of the
-first falls from 1 to 0 as training goes on. A step costs two of an ordinary network.
+Every step runs two batches through a shared backbone, and then each through its own branch. The first batch is sampled
+uniformly from the images, the second mostly from rare classes. Logits and loss are weighted means of both branches. The
+weight of the first falls from 1 to 0 during training. A step costs as much as two steps of an ordinary network.
 """
 
-# Shapes: B batch of each branch, C classes
+# Shapes: B batch of each branch, b both batches of this process, C classes
 
 import torch
 from torch import Tensor, nn
@@ -18,42 +18,44 @@ from elfnet.models.staged import StagedNetwork, reset_compiler
 
 
 class CumulativeSchedule:
-    """Takes the two halves of a batch as pairs, the share of the first being 1 - (epoch / epochs)^2."""
+    """Pairs the first half of a batch with the second; the share of the first is 1 - (epoch / epochs)^2."""
 
     def __init__(self, epochs: int) -> None:
         self._epochs = epochs
 
     def share(self, epoch: int) -> float:
+        """The weight of the first branch in `epoch`, counted from 0."""
         return 1.0 - (epoch / self._epochs) ** 2
 
     def __call__(self, batch: TrainingBatch, epoch: int) -> MixedBatch:
         half, share = len(batch.labels_b) // 2, self.share(epoch)
         labels = Labels(batch.labels_b[:half], batch.labels_b[half:], share)
-        share_ = torch.tensor(share, dtype=torch.float32, device=batch.images.device)
-        return MixedBatch(batch.images, labels, {"share": share_})
+        # A tensor, so that a compiled forward pass does not need one graph per share.
+        share_tensor = torch.tensor(share, dtype=torch.float32, device=batch.images.device)
+        return MixedBatch(batch.images, labels, {"share": share_tensor})
 
 
 class BilateralForward(nn.Module):
-    """The forward pass of two batches, one through each branch."""
+    """The forward pass of BBN: two batches, one through each branch of a two-branch network."""
 
     def __init__(self, network: StagedNetwork) -> None:
         super().__init__()
         self.network = network
         self._compiled_images: int | None = None
-        self._run = self._both
+        self._run = self._run_branches
 
     def compile_for(self, batch_size: int, *, image_sizes: int = 1) -> None:
-        """Compile in place: one static graph per image size for two full batches; smaller last ones run uncompiled."""
+        """Compile in place: one static graph per image size for two full batches; smaller batches run uncompiled."""
         reset_compiler(graphs=2 * image_sizes)
         self._compiled_images = 2 * batch_size
-        self._run = torch.compile(self._both, dynamic=False)
+        self._run = torch.compile(self._run_branches, dynamic=False)
 
     def forward(self, images: Tensor, target_B: Tensor, *, share: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (1, B, C), and that everybody visited the one exit (1, B)."""
-        run = self._run if self._compiled_images in (None, len(images)) else self._both
+        """Return logits (1, B, C) and the visited exits (1, B), which are all true."""
+        run = self._run if self._compiled_images in (None, len(images)) else self._run_branches
         return run(images, share)[None], torch.ones_like(target_B, dtype=torch.bool)[None]
 
-    def _both(self, images: Tensor, share: Tensor) -> Tensor:
+    def _run_branches(self, images: Tensor, share: Tensor) -> Tensor:
         features = self.network.stages[0](images)
         half = len(features) // 2
         head = self.network.heads[0]

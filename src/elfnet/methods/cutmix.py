@@ -1,6 +1,6 @@
-"""CutMix (Yun et al. 2019), and CutMix that pastes patches of rare classes (CMO, Park et al. 2022)."""
+"""CutMix (Yun et al. 2019), and CutMix with patches of rare classes (CMO, Park et al. 2022)."""
 
-# Shapes: N training examples, C classes, B batch of all processes, b this process's part of it
+# Shapes: N training examples, C classes, B batch of all processes, b this process's part of it, r examples to read
 
 import math
 from typing import NamedTuple
@@ -12,13 +12,13 @@ from elfnet.data.types import Ints
 from elfnet.losses.base import Labels
 from elfnet.methods.mixup import MixedBatch, MixSchedule, PairMixing
 
-# Patches are augmented by numbers of their own, not by those of the same image as a part of the batch.
+# Patches have random numbers of their own for augmentation: other ones than the same image has as part of the batch.
 FIRST_PATCH = 1 << 40
 PATCHES_PER_STEP = 1 << 20
 
 
 class Box(NamedTuple):
-    """Rows `top` to `bottom` and columns `left` to `right`, the last ones excluded."""
+    """A box of pixels: rows `top` to `bottom` and columns `left` to `right`, the end excluded."""
 
     top: int
     left: int
@@ -26,14 +26,17 @@ class Box(NamedTuple):
     right: int
 
     def share_outside(self, height: int, width: int) -> float:
-        """The share of the image that the box leaves."""
+        """The fraction of the image that lies outside the box."""
         return 1 - (self.bottom - self.top) * (self.right - self.left) / (height * width)
 
 
 def draw_box(height: int, width: int, share: float, rng: np.random.Generator) -> Box:
-    """A box with the shape of the image that leaves this share of it, around a random pixel.
+    """Draw a box around a random pixel, with the aspect ratio of the image.
 
-    What is outside the image is cut off, so the box may leave more.
+    The box is clipped to the image, so the fraction outside the box may be larger than `share`.
+
+    Args:
+        share: the fraction of the image outside the box, before clipping.
     """
     scale = math.sqrt(1 - share)
     half_height, half_width = int(height * scale) // 2, int(width * scale) // 2
@@ -46,10 +49,11 @@ def draw_box(height: int, width: int, share: float, rng: np.random.Generator) ->
 class CutMix(PairMixing):
     """Pastes a box of another image of the batch into each image; one box per batch.
 
-    The share of a label is the share of the image that shows it.
+    The share of a label is the fraction of the image that shows it.
     """
 
     def mix(self, batch: TrainingBatch, partners: Partners, share: float, rng: np.random.Generator) -> MixedBatch:
+        """Paste the box, and share the label by the area of the box."""
         height, width = batch.images.shape[2:]
         box = draw_box(height, width, share, rng)
         rows, columns = slice(box.top, box.bottom), slice(box.left, box.right)
@@ -60,12 +64,12 @@ class CutMix(PairMixing):
 
 
 class MinorityCutMix(CutMix):
-    """CutMix whose patches come from rare classes: each from an image drawn from the whole training split.
+    """CutMix with patches of rare classes, from images of the whole training split.
 
-    A class of n images is drawn with a probability that goes as 1 / n, and then one of its images.
+    A class with n images is drawn with a probability proportional to 1 / n, then one of its images uniformly.
 
     Args:
-        labels_N: of the training split.
+        labels_N: the labels of the training split.
     """
 
     def __init__(self, schedule: MixSchedule, labels_N: Ints) -> None:
@@ -78,7 +82,7 @@ class MinorityCutMix(CutMix):
         self._probability_C = weight_C / weight_C.sum()
 
     def draw_partners(self, batch: Request, step: int, rng: np.random.Generator) -> Request:
-        """Images of rare classes, with an augmentation of their own."""
+        """Draw one image per example of the batch, mostly of rare classes."""
         class_B = rng.choice(len(self._count_C), size=len(batch.rows_r), p=self._probability_C)
         within_B = (rng.random(len(class_B)) * self._count_C[class_B]).astype(np.int64)
         rows_B = self._by_class_N[self._first_C[class_B] + within_B]

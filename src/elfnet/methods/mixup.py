@@ -1,7 +1,10 @@
-"""What is made of a batch before the network sees it: nothing, or a mixture of pairs of examples."""
+"""Mixing of training examples: the interface, Mixup (Zhang et al. 2018) and Manifold Mixup (Verma et al. 2019).
 
-# Shapes: B batch of all processes, b this process's part of it
-# Shapes: E exits (one: plain networks only), B batch, b this process's part of it, C classes
+A `Mixing` turns a batch into the images and labels that the network is trained on (`MixedBatch`). `PairMixing` is the
+base class of methods that mix each example with a partner; CutMix is in `elfnet.methods.cutmix`.
+"""
+
+# Shapes: B batch of all processes, b this process's part of it, r examples to read, C classes
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -17,17 +20,17 @@ from elfnet.data.loading.sampler import step_rng
 from elfnet.losses.base import Labels
 from elfnet.models.staged import StagedNetwork, reset_compiler
 
-# Streams of random numbers of a step.
+# Separate streams of random numbers within a step.
 PARTNERS, SHARES = 0, 1
 
 
 @dataclass(frozen=True)
 class MixedBatch:
-    """Images, what they are to be classified as, and what else the forward pass needs to know.
+    """The images and labels that the network is trained on in one step.
 
     Attributes:
-        forward: arguments by name, for the forward pass that belongs to the mixing.
-        rows_b: the position of each example in the training split; None where examples are mixed.
+        forward: keyword arguments for the forward pass that belongs to the mixing.
+        rows_b: the row of each example in the training split; None if examples are mixed.
     """
 
     images: Tensor
@@ -36,16 +39,19 @@ class MixedBatch:
     rows_b: Tensor | None = None
 
     def parts(self, number: int) -> "list[MixedBatch]":
-        """The batch in several parts; parts without an example are left out, unless all are."""
+        """Split the batch into `number` parts for gradient accumulation.
+
+        Empty parts are left out. An empty batch gives one empty part.
+        """
         if number == 1:
             return [self]
-        assert not self.forward, "what is mixed inside the network is not cut; the recipe refuses it"
+        assert not self.forward, "a batch that is mixed inside the network cannot be split; the recipe refuses it"
         labels = self.labels
 
         def split(tensor: Tensor | None) -> Sequence[Tensor | None]:
             return [None] * number if tensor is None else tensor.tensor_split(number)
 
-        cut = [
+        parts = [
             MixedBatch(images, Labels(first_b, second_b, labels.share, importance_b), rows_b=rows_b)
             for images, first_b, second_b, importance_b, rows_b in zip(
                 self.images.tensor_split(number),
@@ -56,29 +62,30 @@ class MixedBatch:
                 strict=True,
             )
         ]
-        return [part for part in cut if len(part.images)] or cut[:1]
+        return [part for part in parts if len(part.images)] or parts[:1]
 
 
 class Mixing(Protocol):
-    """Makes what the network is trained on out of a batch."""
+    """A function from a batch of the training feed to what the network is trained on."""
 
     def __call__(self, batch: TrainingBatch, epoch: int) -> MixedBatch: ...
 
 
-def unmixed(batch: TrainingBatch, epoch: int) -> MixedBatch:  # noqa: ARG001 (every mixing takes it)
-    """The ordinary batch: every image is itself."""
+def unmixed(batch: TrainingBatch, epoch: int) -> MixedBatch:  # noqa: ARG001 (part of the interface of Mixing)
+    """The mixing that changes nothing."""
     return MixedBatch(batch.images, Labels(batch.labels_b), rows_b=batch.rows_b)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MixSchedule:
-    """Which batches are mixed, and in what shares.
+    """Which batches are mixed, and how shares are drawn.
 
     Args:
+        seed: the training seed.
         alpha: shares are drawn from Beta(alpha, alpha).
-        epochs: length of the run.
-        off_epochs: so many first epochs, and so many last ones, are not mixed.
-        probability: of each other batch.
+        epochs: the number of epochs of the run.
+        off_epochs: the number of epochs without mixing, at the start and again at the end of the run.
+        probability: the probability that a batch is mixed in the other epochs.
     """
 
     seed: int
@@ -88,22 +95,22 @@ class MixSchedule:
     probability: float = 1.0
 
     def is_mixed(self, epoch: int, rng: np.random.Generator) -> bool:
-        """Whether a batch of this epoch is mixed."""
+        """Decide whether a batch of this epoch is mixed."""
         return self.off_epochs <= epoch < self.epochs - self.off_epochs and rng.random() < self.probability
 
 
 class PairMixing(ABC):
-    """Mixes each example of a batch with a partner, all with one share.
+    """Base class of methods that mix each example of a batch with a partner; one share per batch.
 
-    Everything drawn is a function of (seed, epoch, step) and the same in every process. As a `Pairing` it tells the
-    feed which partners to read; called with the batch that the feed made, it mixes them.
+    All random numbers are functions of (seed, epoch, step) and equal in every process. `partners` tells the feed which
+    partners to read (the `Pairing` interface). Calling the object mixes the batch that the feed returned.
     """
 
     def __init__(self, schedule: MixSchedule) -> None:
         self._schedule = schedule
 
     def partners(self, epoch: int, step: int, batch: Request) -> Request | None:
-        """The partner of each example of a whole batch; None: this batch is not mixed."""
+        """The partner of each example of the batch of all processes; None if this batch is not mixed."""
         rng = step_rng(self._schedule.seed, epoch, step, PARTNERS)
         return self.draw_partners(batch, step, rng) if self._schedule.is_mixed(epoch, rng) else None
 
@@ -115,12 +122,12 @@ class PairMixing(ABC):
         return self.mix(batch, batch.partners, share, rng)
 
     def draw_partners(self, batch: Request, step: int, rng: np.random.Generator) -> Request:  # noqa: ARG002
-        """Other examples of the same batch: a permutation of it."""
+        """Draw the partner of each example; by default a permutation of the batch."""
         partner_B = rng.permutation(len(batch.rows_r))
         return Request(batch.rows_r[partner_B], batch.repeat_r[partner_B])
 
     def unmixed(self, batch: TrainingBatch, epoch: int) -> MixedBatch:
-        """What a batch becomes that is not mixed."""
+        """Return a batch that is not mixed, in the form that the forward pass expects."""
         return unmixed(batch, epoch)
 
     @abstractmethod
@@ -128,27 +135,28 @@ class PairMixing(ABC):
         """Mix a batch with its partners.
 
         Args:
-            share: drawn from the Beta distribution, for the batch; the rest is for the partners.
-            rng: for whatever else is drawn.
+            share: the weight of the batch, drawn from the Beta distribution; the partners have weight 1 - share.
+            rng: random numbers for all other draws.
         """
 
 
 class Mixup(PairMixing):
-    """Pairs within a batch, one share for all of them, as the authors' code has it."""
+    """Mixup: convex combinations of images within a batch, with one share per batch, as in the authors' code."""
 
     def mix(self, batch: TrainingBatch, partners: Partners, share: float, rng: np.random.Generator) -> MixedBatch:  # noqa: ARG002
-        # lerp keeps the memory layout that the images have.
+        """Interpolate images and labels."""
+        # lerp keeps the memory layout of the images.
         mixed = partners.images[partners.place_b].lerp(batch.images, share)
         return MixedBatch(mixed, Labels(batch.labels_b, partners.labels_r[partners.place_b], share))
 
 
 class ManifoldMixup(PairMixing):
-    """Draws the depth, too: the images, or the output of any part of the backbone but the last.
+    """Manifold Mixup: mixes the images, or the output of any part of the backbone except the last.
 
-    A process needs the features of all partners, so it must hold the whole batch.
+    The depth is drawn per batch. A process needs the features of all partners, so training must run in one process.
 
     Args:
-        depths: number of depths to draw from.
+        depths: the number of depths to draw from.
     """
 
     def __init__(self, schedule: MixSchedule, depths: int) -> None:
@@ -156,52 +164,54 @@ class ManifoldMixup(PairMixing):
         self._depths = depths
 
     def mix(self, batch: TrainingBatch, partners: Partners, share: float, rng: np.random.Generator) -> MixedBatch:
-        assert len(partners.images) == len(batch.images), "several processes are refused"
+        """Draw the depth, and pass it to the forward pass, which mixes the features."""
+        assert len(partners.images) == len(batch.images), "training in several processes is refused"
         labels = Labels(batch.labels_b, partners.labels_r[partners.place_b], share)
-        return self._batch(batch, labels, int(rng.integers(self._depths)), partners.place_b)
+        return self._with_forward_arguments(batch, labels, int(rng.integers(self._depths)), partners.place_b)
 
     def unmixed(self, batch: TrainingBatch, epoch: int) -> MixedBatch:  # noqa: ARG002
-        """Every image is mixed with itself: the forward pass is the same."""
+        """Mix every image with itself, so that the forward pass needs no second case."""
         itself_b = torch.arange(len(batch.labels_b), device=batch.labels_b.device)
-        return self._batch(batch, Labels(batch.labels_b), 0, itself_b)
+        return self._with_forward_arguments(batch, Labels(batch.labels_b), 0, itself_b)
 
     @staticmethod
-    def _batch(batch: TrainingBatch, labels: Labels, depth: int, partner_b: Tensor) -> MixedBatch:
-        # A tensor, so that a compiled forward pass does not become one graph for every share.
+    def _with_forward_arguments(batch: TrainingBatch, labels: Labels, depth: int, partner_b: Tensor) -> MixedBatch:
+        # A tensor, so that a compiled forward pass does not need one graph per share.
         share = torch.tensor(labels.share, dtype=torch.float32, device=batch.images.device)
         return MixedBatch(batch.images, labels, {"depth": depth, "partner_B": partner_b, "share": share})
 
 
 class ManifoldForward(nn.Module):
-    """The forward pass of a plain network, mixed at a depth: before part `depth` of its backbone."""
+    """The forward pass of Manifold Mixup: a network without exits, mixed before part `depth` of its backbone."""
 
     def __init__(self, network: StagedNetwork) -> None:
         super().__init__()
         self.network = network
         self._compiled_batch: int | None = None
-        self._run = self._mixed
+        self._run = self._run_mixed
 
     @property
     def depths(self) -> int:
-        return len(_parts(self.network))
+        """The number of depths at which features can be mixed."""
+        return len(_backbone_parts(self.network))
 
     def compile_for(self, batch_size: int, *, image_sizes: int = 1) -> None:
         """Compile in place: one static graph per depth and image size; a smaller last batch runs uncompiled."""
         reset_compiler(graphs=2 * self.depths * image_sizes)
         self._compiled_batch = batch_size
-        self._run = torch.compile(self._mixed, dynamic=False)
+        self._run = torch.compile(self._run_mixed, dynamic=False)
 
     def forward(
         self, images: Tensor, target_B: Tensor, *, depth: int, partner_B: Tensor, share: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Logits (1, B, C), and that everybody visited the one exit (1, B)."""
-        run = self._run if self._compiled_batch in (None, len(images)) else self._mixed
+        """Return logits (1, B, C) and the visited exits (1, B), which are all true."""
+        run = self._run if self._compiled_batch in (None, len(images)) else self._run_mixed
         logits_BC = run(images, depth, partner_B, share)
         return logits_BC[None], torch.ones_like(target_B, dtype=torch.bool)[None]
 
-    def _mixed(self, images: Tensor, depth: int, partner_B: Tensor, share: Tensor) -> Tensor:
+    def _run_mixed(self, images: Tensor, depth: int, partner_B: Tensor, share: Tensor) -> Tensor:
         features = images
-        for number, part in enumerate(_parts(self.network)):
+        for number, part in enumerate(_backbone_parts(self.network)):
             if number == depth:
                 features = features[partner_B].lerp(features, share.to(features.dtype))
             features = part(features)
@@ -209,6 +219,6 @@ class ManifoldForward(nn.Module):
         return logits_BC
 
 
-def _parts(network: StagedNetwork) -> list[nn.Module]:
-    """A plain network is one stage, made of the parts that exits would be put behind."""
+def _backbone_parts(network: StagedNetwork) -> list[nn.Module]:
+    """The parts of a network without exits. It is one stage, made of the stages of the network with exits."""
     return list(network.stages[0].children())

@@ -1,4 +1,4 @@
-"""Networks: stages and heads, backbones, experts, multiply-adds, and exits on networks that exist already."""
+"""Networks: stages and heads, backbones, experts, costs in multiply-adds, and exits attached to existing models."""
 
 from typing import TYPE_CHECKING
 

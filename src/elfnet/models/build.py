@@ -1,4 +1,4 @@
-"""Networks by name, from plain arguments."""
+"""Build networks: the registry of backbones, networks from plain arguments or from a recipe, and their signatures."""
 
 # Shapes: B batch, C classes
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from elfnet.errors import RequestError
 from elfnet.models.cifar_resnet import cifar_resnet, initialise_convolutions
 from elfnet.models.densenet import SMALLEST_IMAGE, densenet, zero_bias
-from elfnet.models.experts import ExpertNetwork, repeated
+from elfnet.models.experts import ExpertNetwork, copy_group
 from elfnet.models.heads import CLASSIFIERS, Head, exit_head, final_head
 from elfnet.models.mlp import initialise_dense, staged_mlp
 from elfnet.models.msdnet import CLASSIFIER_FILTERS, PackedBackbone, msdnet
@@ -20,44 +20,17 @@ from elfnet.models.staged import TRUNKS, Architecture, Backbone, StagedNetwork, 
 from elfnet.recipe.schema import ModelRecipe
 from elfnet.registry import Registry
 
-
-class TwoBranchHead(nn.Module):
-    """Two heads, each a block, a pool and a classifier; the answer is the mean of their logits."""
-
-    def __init__(self, frequent: Head, rare: Head) -> None:
-        super().__init__()
-        self.frequent = frequent
-        self.rare = rare
-
-    def forward(self, features: Tensor) -> Tensor:
-        logits_BC: Tensor = (self.frequent(features) + self.rare(features)) / 2
-        return logits_BC
-
-
-def two_branch_network(name: str, cut: Backbone, *, classes: int, kind: str) -> StagedNetwork:
-    """The plain network up to its last residual block, and that block and the classifier twice.
-
-    Args:
-        name: of the backbone, for messages.
-        kind: of the classifiers.
-    """
-    *before, last = cut.stages
-    if not name.startswith("resne") or not isinstance(last, nn.Sequential):
-        raise RequestError(f"model.branches=2 doubles the last residual block, and {name} has none; use a resnet")
-    *shared, block = last.children()
-    heads = [Head(trunk, CLASSIFIERS[kind](cut.channels[-1], classes)) for trunk in (block, deepcopy(block))]
-    return StagedNetwork([nn.Sequential(*before, *shared)], [TwoBranchHead(*heads)], classes=classes)
-
-
 BACKBONES: Registry[Architecture] = Registry("model.backbone")
+"""Architectures by `model.backbone`."""
 
 for _depth in (8, 14, 20, 32, 44, 56):
     BACKBONES.register(f"resnet{_depth}")(
         Architecture(partial(cifar_resnet, _depth), "conv", 64, initialise_convolutions)
     )
 
-# The paper gives separable heads to ResNet-50, and speaks of no other. They are the default of all ImageNet ResNets:
-# plain ones of as many filters cost 8 % of ResNet-18, 17 % of ResNet-10 and 44 % of ResNet-50, separable ones 5 %.
+# The paper uses separable heads for ResNet-50 and does not mention other ImageNet ResNets. They are the default for all
+# of these: plain heads with as many filters cost 8 % of ResNet-18, 17 % of ResNet-10 and 44 % of ResNet-50, separable
+# ones 5 %.
 for _name, _blocks, _options in (
     ("resnet10", (1, 1, 1, 1), {"bottleneck": False}),
     ("resnet18", (2, 2, 2, 2), {"bottleneck": False}),
@@ -94,9 +67,13 @@ BACKBONES.register("msdnet")(
 
 
 def exit_trunk(backbone: str, *, exit_head: str = "auto", head_filters: int = 0) -> tuple[Trunk, int]:
-    """Kind and filters of the early exits' convolutions, `auto` and 0 replaced by the backbone's own.
+    """The kind and the number of filters of the convolutions of early exits.
 
-    Filters are 0 where each exit has as many as it reads channels.
+    `auto` and 0 are replaced by the defaults of the backbone. The number stays 0 if the default is as many filters as
+    input channels.
+
+    Raises:
+        RequestError: the backbone or the kind is unknown.
     """
     architecture = BACKBONES[backbone]
     filters = head_filters or architecture.exit_filters
@@ -121,14 +98,24 @@ def build_network(
     head_filters: int = 0,
     head_stride: int = 2,
 ) -> StagedNetwork:
-    """A backbone with the paper's exits (one before each block group, and the last), or plain with `exits=False`.
+    """Build a network with the paper's exits: one before each block group, and the last classifier.
 
     Args:
-        branches: 2 doubles the last block of a plain network (BBN).
-        experts: copies of the last block group, each with a classifier and an exit of its own; see `ExpertNetwork`.
-        head: classifier of every exit, `linear` or `cosine`.
-        exit_head: convolutions of the early exits, `conv` or `separable`; `auto`: what suits the backbone.
-        head_filters: their filters; 0: the backbone's own (64 for CIFAR ResNets, 128 for msdnet, else as channels).
+        backbone: the name of the backbone, such as `resnet32`.
+        classes: the number of classes.
+        image_channels: the number of channels of the images.
+        exits: if false, build the plain backbone with its last classifier only.
+        branches: 2 for the two-branch network of BBN, without early exits.
+        experts: the number of copies of the last block group, each with a classifier and an exit; see `ExpertNetwork`.
+        head: the classifier of every exit, `linear` or `cosine`.
+        exit_head: the convolutions of the early exits, `conv`, `separable` or `none`; `auto` for the default of the
+            backbone.
+        head_filters: the number of filters of these convolutions; 0 for the default of the backbone (64 for CIFAR
+            ResNets, 128 for MSDNet, else the number of input channels).
+        head_stride: the stride of these convolutions.
+
+    Raises:
+        RequestError: a name is unknown, or the backbone does not support the setting.
 
     Example:
         >>> build_network("resnet32", classes=10).exits
@@ -149,19 +136,58 @@ def build_network(
         else:
             *shared, group = cut.stages
             classifiers = [last, *(final_head(cut.channels[-1], classes, kind=head) for _ in range(experts - 1))]
-            network = ExpertNetwork(shared, early, repeated(group, experts), classifiers, classes=classes)
+            network = ExpertNetwork(shared, early, copy_group(group, experts), classifiers, classes=classes)
     else:
         network = StagedNetwork([nn.Sequential(*cut.stages)], [last], classes=classes)
     _initialise(network, architecture)
     return network
 
 
+class TwoBranchHead(nn.Module):
+    """The head of BBN: two heads on the same features, each a block, a pool and a classifier.
+
+    `forward` returns the mean of their logits. Training runs the two heads separately.
+
+    Args:
+        frequent: the branch for the original distribution.
+        rare: the branch for rare classes.
+    """
+
+    def __init__(self, frequent: Head, rare: Head) -> None:
+        super().__init__()
+        self.frequent = frequent
+        self.rare = rare
+
+    def forward(self, features: Tensor) -> Tensor:
+        logits_BC: Tensor = (self.frequent(features) + self.rare(features)) / 2
+        return logits_BC
+
+
+def two_branch_network(name: str, cut: Backbone, *, classes: int, kind: str) -> StagedNetwork:
+    """The network of BBN: shared up to the last residual block, which exists twice, each with a classifier.
+
+    Args:
+        name: the name of the backbone, for messages.
+        cut: the backbone.
+        kind: the kind of the classifiers.
+
+    Raises:
+        RequestError: the backbone has no residual blocks.
+    """
+    *before, last = cut.stages
+    if not name.startswith("resne") or not isinstance(last, nn.Sequential):
+        raise RequestError(f"model.branches=2 needs residual blocks, and {name} has none; use a resnet")
+    *shared, block = last.children()
+    heads = [Head(trunk, CLASSIFIERS[kind](cut.channels[-1], classes)) for trunk in (block, deepcopy(block))]
+    return StagedNetwork([nn.Sequential(*before, *shared)], [TwoBranchHead(*heads)], classes=classes)
+
+
 def _require_repeatable(backbone: str, experts: int, *, with_exits: bool) -> None:
     if not with_exits:
-        raise RequestError(f"model.experts={experts} are exits of the network: set model.exits=true, model.branches=1")
+        raise RequestError(f"model.experts={experts} needs exits: set model.exits=true and model.branches=1")
     if not BACKBONES[backbone].repeats_last_group:
         raise RequestError(
-            f"model.experts={experts} repeats the last group of blocks, and model.backbone={backbone} has no such "
+            f"model.experts={experts} copies the last group of blocks, and model.backbone={backbone} has no such "
             "group; set model.experts=1, or use a resnet or densenet"
         )
 
@@ -171,11 +197,11 @@ def _early_heads(cut: Backbone, classes: int, *, kind: str, trunk: Trunk, filter
         exit_head(channels, classes, kind=kind, filters=filters or channels, stride=stride, trunk=trunk)
         for channels in cut.channels[:-1]
     ]
-    return cut.reading_coarsest(heads) if isinstance(cut, PackedBackbone) else heads
+    return cut.adapt_heads(heads) if isinstance(cut, PackedBackbone) else heads
 
 
 def _initialise(network: StagedNetwork, architecture: Architecture) -> None:
-    """Stages as their family starts; the exits' convolutions, which are ours, all alike."""
+    """Initialise stages as is usual for their architecture, and the convolutions of all exits in one way."""
     architecture.initialise(network.stages)
     initialise_convolutions(network.heads)
     if architecture.initialise_classifier is not None:
@@ -185,7 +211,7 @@ def _initialise(network: StagedNetwork, architecture: Architecture) -> None:
 
 
 def network_of(model: ModelRecipe, *, classes: int, image_channels: int) -> StagedNetwork:
-    """The network with new weights: what a checkpoint is loaded into, so `model.weights` is not needed for it."""
+    """Build the network of a recipe with new weights; `model.weights` is not read."""
     return build_network(
         model.backbone,
         classes=classes,
@@ -201,28 +227,28 @@ def network_of(model: ModelRecipe, *, classes: int, image_channels: int) -> Stag
 
 
 def load_initial_weights(model: ModelRecipe, network: StagedNetwork) -> LoadedWeights | None:
-    """Load `model.weights` into a network that starts to be trained; None if the recipe names no file."""
+    """Load the file `model.weights` into a new network; return None if the recipe names no file."""
     return load_backbone_weights(network, model.weights) if model.weights else None
 
 
 def resolve_defaults(model: ModelRecipe) -> ModelRecipe:
-    """The same network with everything that is left to its backbone written out.
+    """Replace the settings `auto` and 0 by the defaults of the backbone.
 
-    Two recipes that differ in words only (`head_filters` 0 and 64, say) are equal afterwards.
+    Recipes that describe the same network (such as `head_filters` 0 and 64) are equal afterwards.
     """
     trunk, filters = exit_trunk(model.backbone, exit_head=model.exit_head, head_filters=model.head_filters)
     return model.model_copy(update={"exit_head": trunk, "head_filters": filters})
 
 
 def network_signature(model: ModelRecipe, *, classes: int, image_channels: int) -> str:
-    """One line that tells networks apart whose weights do not fit each other; checkpoints carry it."""
+    """One line that identifies the architecture of a network; checkpoints with another signature do not fit it."""
     if model.branches == 2:
         return f"two-branch {model.backbone}, {model.head} head, {classes} classes, {image_channels} channels"
     if not model.exits:
         return f"plain {model.backbone}, {model.head} head, {classes} classes, {image_channels} channels"
-    written = resolve_defaults(model)
-    kind = f"{model.head} heads" if written.exit_head == "conv" else f"{model.head} {written.exit_head} heads"
-    filters = f"{written.head_filters} filters" if written.head_filters else "as many filters as channels"
+    resolved = resolve_defaults(model)
+    kind = f"{model.head} heads" if resolved.exit_head == "conv" else f"{model.head} {resolved.exit_head} heads"
+    filters = f"{resolved.head_filters} filters" if resolved.head_filters else "as many filters as channels"
     heads = f"{kind} of {filters} at stride {model.head_stride}"
     if model.experts > 1:
         heads = f"{model.experts} experts, {heads}"

@@ -1,4 +1,4 @@
-"""CIFAR ResNets (He et al. 2016) in three groups of basic blocks, with option-A shortcuts."""
+"""CIFAR ResNets (He et al. 2016): three groups of basic blocks with option-A shortcuts, and their initialisation."""
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -10,7 +10,7 @@ GROUP_CHANNELS = (16, 32, 64)
 
 
 class OptionAShortcut(nn.Module):
-    """Subsample and pad the new channels with zeros: no parameters and no multiply-adds."""
+    """A shortcut without parameters or multiply-adds: subsample the map and pad new channels with zeros."""
 
     def __init__(self, new_channels: int, stride: int) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class BasicBlock(nn.Module):
 
 
 def stem(image_channels: int) -> nn.Module:
-    """3x3 convolution to 16 channels, batch norm, ReLU."""
+    """The stem: 3x3 convolution to 16 channels, batch norm, ReLU."""
     channels = GROUP_CHANNELS[0]
     return nn.Sequential(
         nn.Conv2d(image_channels, channels, 3, padding=1, bias=False), BatchNorm2d(channels), nn.ReLU(inplace=True)
@@ -48,14 +48,14 @@ def stem(image_channels: int) -> nn.Module:
 
 
 def block_group(blocks: int, channels_in: int, channels_out: int) -> nn.Module:
-    """A group of basic blocks; the first halves the map when the channels grow."""
+    """A group of basic blocks; the first has stride 2 if the number of channels changes."""
     stride = 1 if channels_in == channels_out else 2
     first = BasicBlock(channels_in, channels_out, stride)
     return nn.Sequential(first, *(BasicBlock(channels_out, channels_out, 1) for _ in range(blocks - 1)))
 
 
 def cifar_resnet(depth: int, image_channels: int) -> Backbone:
-    """The stem and three groups of (depth - 2) / 6 blocks."""
+    """A CIFAR ResNet: the stem and three groups of (depth - 2) / 6 blocks."""
     blocks = (depth - 2) // 6
     first, *_ = GROUP_CHANNELS
     groups = [block_group(blocks, c_in, c) for c_in, c in zip((first, *GROUP_CHANNELS), GROUP_CHANNELS, strict=False)]
@@ -63,7 +63,7 @@ def cifar_resnet(depth: int, image_channels: int) -> Backbone:
 
 
 def initialise_convolutions(network: nn.Module) -> None:
-    """He initialisation of every convolution, which keeps the size of features."""
+    """He initialisation of every convolution in fan-in mode, which keeps the variance of features."""
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight)

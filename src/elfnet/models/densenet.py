@@ -1,7 +1,7 @@
-"""DenseNets (Huang et al. 2017) for ImageNet: four dense blocks of growth 32, transitions between them.
+"""DenseNets (Huang et al. 2017) for ImageNet: four dense blocks of growth 32 with transitions between them.
 
-Modules bear the names that torchvision's published weights use. An exit sits before each dense block, so it reads the
-stem's output or a transition's.
+Modules have the names of torchvision's published weights. There is an exit before each dense block; it reads the output
+of the stem or of a transition.
 """
 
 from collections import OrderedDict
@@ -18,12 +18,12 @@ from elfnet.models.staged import Backbone
 GROWTH = 32
 BOTTLENECK = 4 * GROWTH
 STEM_CHANNELS = 64
-# The stem quarters the image, rounding up; three transitions halve it, rounding down; one pixel must be left.
+# The stem divides the side by 4, rounding up. Three transitions halve it, rounding down. One pixel must remain.
 SMALLEST_IMAGE = 4 * 2**3 - 3
 
 
 class DenseLayer(nn.Module):
-    """Batch norm, ReLU and convolution twice, 1x1 and 3x3; its output is appended to what it read."""
+    """Batch norm, ReLU and convolution, twice (1x1, then 3x3); the result is concatenated to the input."""
 
     def __init__(self, channels_in: int) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class DenseLayer(nn.Module):
 
 
 class Stem(nn.Sequential):
-    """7x7 convolution and max pool, each at stride 2; refuses images that the transitions would shrink to nothing."""
+    """The stem: 7x7 convolution and max pool, each at stride 2; refuses images that are too small for the network."""
 
     def __init__(self, image_channels: int) -> None:
         super().__init__(
@@ -65,14 +65,14 @@ class Stem(nn.Sequential):
 
 
 def dense_block(layers: int, channels_in: int) -> nn.Sequential:
-    """`layers` dense layers; channels_in + 32 x layers channels come out."""
+    """A block of dense layers; its output has channels_in + 32 x layers channels."""
     return nn.Sequential(
         OrderedDict({f"denselayer{i + 1}": DenseLayer(channels_in + i * GROWTH) for i in range(layers)})
     )
 
 
 def transition(channels_in: int, channels_out: int) -> nn.Sequential:
-    """Batch norm, ReLU, 1x1 convolution and a 2x2 average pool."""
+    """A transition: batch norm, ReLU, 1x1 convolution, 2x2 average pool."""
     return nn.Sequential(
         OrderedDict(
             norm=BatchNorm2d(channels_in),
@@ -84,8 +84,12 @@ def transition(channels_in: int, channels_out: int) -> nn.Sequential:
 
 
 def densenet(layers: Sequence[int], image_channels: int) -> Backbone:
-    """The stem, then each dense block with the transition behind it (batch norm and ReLU behind the last)."""
-    stages: list[nn.Module] = [_features(Stem(image_channels))]
+    """A DenseNet: the stem, then one stage per dense block with its transition (batch norm and ReLU for the last).
+
+    Args:
+        layers: the number of dense layers per block.
+    """
+    stages: list[nn.Module] = [_with_prefix(Stem(image_channels))]
     channels = [STEM_CHANNELS]
     for k, count in enumerate(layers, start=1):
         grown = channels[-1] + count * GROWTH
@@ -96,16 +100,16 @@ def densenet(layers: Sequence[int], image_channels: int) -> Backbone:
         else:
             parts |= {"norm5": BatchNorm2d(grown), "relu5": nn.ReLU(inplace=True)}
             channels.append(grown)
-        stages.append(_features(nn.Sequential(OrderedDict(parts))))
+        stages.append(_with_prefix(nn.Sequential(OrderedDict(parts))))
     return Backbone(stages, channels)
 
 
-def _features(stage: nn.Module) -> nn.Module:
-    """Published names begin with `features.`, in every stage."""
+def _with_prefix(stage: nn.Module) -> nn.Module:
+    """Put a stage under the name `features`, which is the prefix of published names."""
     return nn.Sequential(OrderedDict(features=stage))
 
 
 def zero_bias(classifier: nn.Linear) -> None:
-    """A linear classifier as torchvision's DenseNets start: torch's own draw, no bias."""
+    """Initialise a linear classifier as torchvision does for DenseNets: torch's default weights, zero bias."""
     nn.Linear.reset_parameters(classifier)
     nn.init.zeros_(classifier.bias)

@@ -1,9 +1,9 @@
-"""Networks with experts: the last group of a backbone exists several times, and each copy is a late exit.
+"""Networks with experts: several copies of the last block group of a backbone, each of them a late exit.
 
-All experts read the same shared features and have a classifier of their own. The answer of an expert's exit is the mean
-of the logits of the experts that have run so far. The first expert's exit is the plain backbone's answer; every further
-expert costs one more group, which only the images pay that are still undecided. Experts are trained apart: the loss of
-an expert's exit reads the expert's own logits (`own_logits`), not the mean.
+All experts read the same shared features, and each has its own classifier. An expert's exit returns the mean of the
+logits of all experts that have run so far. The exit of the first expert is that of the plain backbone. Every further
+expert costs one more block group, but only for images that did not stop before. Experts are trained separately: the
+loss of an expert's exit uses the expert's own logits (`own_logits`), not the mean.
 """
 
 # Shapes: E exits, B batch, C classes
@@ -18,18 +18,21 @@ from elfnet.models.staged import StagedNetwork
 
 
 class ExpertNetwork(StagedNetwork):
-    """Shared stages with early exits, then experts as late exits.
+    """A staged network whose last exits are experts.
 
-    `stages[k]` and `heads[k]` hold the weights of exit k; of an expert these are its group and its classifier.
-    `pairs()` gives what is run. There an expert's classifier belongs to the stage, since the next expert adds its
-    logits to the sum. From expert to expert two tensors are passed on: the shared features and the sum of the logits.
+    `stages[k]` and `heads[k]` hold the weights of exit k: for an expert, its block group and its classifier. `pairs()`
+    returns what is run. There an expert's classifier is part of the stage, since the next expert adds its logits to the
+    sum. Each expert passes two tensors to the next: the shared features and the sum of the logits.
 
     Args:
         shared: the stages before the experts.
-        early_heads: the heads behind them.
-        groups: the experts' copies of the last group.
-        classifiers: the head behind each group.
-        classes: number of classes.
+        early_heads: the heads of these stages.
+        groups: the block group of each expert.
+        classifiers: the head of each expert.
+        classes: the number of classes.
+
+    Raises:
+        ValueError: the numbers of stages and heads differ, or there are fewer than two experts.
     """
 
     def __init__(
@@ -44,25 +47,25 @@ class ExpertNetwork(StagedNetwork):
         super().__init__([*shared, *groups], [*early_heads, *classifiers], classes=classes)
         if len(shared) != len(early_heads) or len(groups) < 2:
             raise ValueError(
-                f"shared stages and early heads go together ({len(shared)} and {len(early_heads)}), and there are at "
-                f"least two experts ({len(groups)})"
+                f"every shared stage needs one early head (got {len(shared)} stages and {len(early_heads)} heads), "
+                f"and there must be at least two experts (got {len(groups)})"
             )
         self.experts = len(groups)
         experts = zip(groups, classifiers, strict=True)
-        # In a tuple, so that torch does not register the weights a second time. Made once: a compiled training step
-        # knows a module by its identity.
-        self._run: tuple[tuple[nn.Module, nn.Module], ...] = (
+        # A tuple, so that torch does not register the weights twice. Built once, since a compiled training step
+        # identifies modules by identity.
+        self._pairs: tuple[tuple[nn.Module, nn.Module], ...] = (
             *zip(shared, early_heads, strict=True),
-            *((_Expert(*expert), _MeanOfExperts(number)) for number, expert in enumerate(experts, 1)),
+            *((_Expert(*expert), _ExpertMean(number)) for number, expert in enumerate(experts, 1)),
         )
 
     def pairs(self) -> Iterator[tuple[nn.Module, nn.Module]]:
-        """What is run for each exit: a stage and the head behind it."""
-        return iter(self._run)
+        """The stage and the head that are run for each exit."""
+        return iter(self._pairs)
 
 
 class _Expert(nn.Module):
-    """The stage of an expert: (shared features, sum of logits so far) to the same with its own logits added."""
+    """The stage of an expert: adds its logits to the second of (shared features, sum of logits so far)."""
 
     def __init__(self, group: nn.Module, classifier: nn.Module) -> None:
         super().__init__()
@@ -70,7 +73,7 @@ class _Expert(nn.Module):
         self.classifier = classifier
 
     def forward(self, features: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """The first expert reads the shared features alone: there is no sum yet."""
+        """Run the expert. The first expert gets the shared features alone, since there is no sum yet."""
         if isinstance(features, tuple):
             shared, sum_BC = features
             return shared, sum_BC + self._logits(shared)
@@ -81,7 +84,7 @@ class _Expert(nn.Module):
         return logits_BC
 
 
-class _MeanOfExperts(nn.Module):
+class _ExpertMean(nn.Module):
     """The head of an expert's exit: the mean of the logits so far."""
 
     def __init__(self, experts: int) -> None:
@@ -93,28 +96,28 @@ class _MeanOfExperts(nn.Module):
         return sum_BC / self.experts
 
 
-def own_logits(answers_EBC: Tensor, experts: int) -> Tensor:
-    """The logits that each exit's own classifier gave, from the answers of all exits; shape (E, B, C).
+def own_logits(outputs_EBC: Tensor, experts: int) -> Tensor:
+    """Compute the logits of each exit's own classifier from the outputs of all exits; shape (E, B, C).
 
-    An early exit's answer is its own logits. Expert j's own logits are j mean_j - (j - 1) mean_(j-1). The map is linear
-    and constant, so gradients reach each expert from its own loss only.
+    The output of an early exit is its own logits. Expert j's own logits are j mean_j - (j - 1) mean_(j-1). The map is
+    linear, and each expert gets gradients from its own loss only.
 
     Args:
-        answers_EBC: of all exits, those of the experts last.
-        experts: number of experts; 1: a network without.
+        outputs_EBC: the outputs of all exits, with the experts last.
+        experts: the number of experts; 1 for a network without experts.
 
     Example:
         >>> own_logits(torch.tensor([5.0, 1.0, 2.0, 4.0]).reshape(4, 1, 1), experts=3).flatten().tolist()
         [5.0, 1.0, 3.0, 8.0]
     """
     if experts == 1:
-        return answers_EBC
-    first = len(answers_EBC) - experts
-    number_E = torch.arange(1, experts + 1, dtype=answers_EBC.dtype, device=answers_EBC.device)
-    sum_EBC = answers_EBC[first:] * number_E[:, None, None]
-    return torch.cat([answers_EBC[: first + 1], sum_EBC[1:] - sum_EBC[:-1]])
+        return outputs_EBC
+    first = len(outputs_EBC) - experts
+    number_E = torch.arange(1, experts + 1, dtype=outputs_EBC.dtype, device=outputs_EBC.device)
+    sum_EBC = outputs_EBC[first:] * number_E[:, None, None]
+    return torch.cat([outputs_EBC[: first + 1], sum_EBC[1:] - sum_EBC[:-1]])
 
 
-def repeated(group: nn.Module, experts: int) -> list[nn.Module]:
-    """The group and copies of it; every one is initialised by itself later."""
+def copy_group(group: nn.Module, experts: int) -> list[nn.Module]:
+    """Return the group and `experts - 1` copies of it; the caller initialises each."""
     return [group, *(copy.deepcopy(group) for _ in range(experts - 1))]

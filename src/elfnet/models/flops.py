@@ -1,7 +1,7 @@
-"""What a network costs, in multiply-adds.
+"""The cost of a network in multiply-adds, per stage and per head.
 
-The convention, stated once: one multiply-add counts 1; convolutions and matrix products count, batch norm,
-activations, pooling and additions do not. torch's own counter does the counting and reports 2 per multiply-add.
+The convention: one multiply-add counts 1. Convolutions and matrix products count; batch norm, activations, pooling and
+additions do not. The counter is torch's own, which reports 2 per multiply-add.
 """
 
 from collections.abc import Iterator
@@ -17,19 +17,20 @@ from elfnet.models.layers import evaluation_mode
 from elfnet.models.staged import StagedNetwork
 
 
-def _attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
-    """Queries times keys, and weights times values; 2 per multiply-add, as torch counts."""
+def _attention_flops(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+    """The cost of attention: queries times keys, and weights times values; 2 per multiply-add, as torch counts."""
     return int(sdpa_flop_count(query, key, value))  # type: ignore[no-untyped-call]
 
 
-# torch has formulas for the kernels of GPUs only.
-CPU_ATTENTION = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention}
+# torch has formulas for the attention kernels of GPUs only.
+CPU_ATTENTION = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops}
 
 
 @contextmanager
-def counting() -> Iterator[FlopCounterMode]:
-    """torch's counter, knowing attention on a CPU, and with transformer layers run part by part instead of as one
-    kernel that hides its products.
+def flop_counter() -> Iterator[FlopCounterMode]:
+    """torch's FLOP counter, extended to count attention on a CPU.
+
+    Transformer layers are run part by part, since the fused kernel hides its matrix products from the counter.
     """
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
@@ -42,10 +43,12 @@ def counting() -> Iterator[FlopCounterMode]:
 
 @dataclass(frozen=True)
 class NetworkCost:
-    """Multiply-adds for one example, stage by stage and head by head.
+    """The multiply-adds of a network for one example.
 
     Attributes:
-        experts: how many of the last exits are experts; the first of them ends the plain backbone.
+        stages: the cost of each stage.
+        heads: the cost of each head.
+        experts: how many of the last exits are experts; 1 for a network without experts.
     """
 
     stages: tuple[int, ...]
@@ -54,32 +57,29 @@ class NetworkCost:
 
     @property
     def plain(self) -> int:
-        """The backbone without exits: all stages and the last head; of several experts, the first one only."""
+        """The cost of the backbone without early exits: all stages and the last head; of experts, the first only."""
         last = len(self.stages) - self.experts
         return sum(self.stages[: last + 1]) + self.heads[last]
 
     @property
     def to_exit(self) -> tuple[int, ...]:
-        """Running up to and including each exit, every head on the way included."""
+        """The cost up to and including each exit, with all heads before it."""
         return tuple(sum(self.stages[: k + 1]) + sum(self.heads[: k + 1]) for k in range(len(self.heads)))
 
     @property
     def relative(self) -> tuple[float, ...]:
-        """`to_exit` relative to the plain backbone; the last is above 1 by what early heads and experts cost."""
+        """`to_exit` relative to `plain`; the last value is above 1, by the cost of early heads and experts."""
         return tuple(cost / self.plain for cost in self.to_exit)
-
-
-def _multiply_adds(module: nn.Module, features: Any) -> tuple[int, Any]:
-    with counting() as counter:
-        output = module(features)
-    return counter.get_total_flops() // 2, output
 
 
 @torch.no_grad()
 def count_cost(network: StagedNetwork, image_shape: tuple[int, int, int]) -> NetworkCost:
-    """Count each stage and each head once on one image of `image_shape` (channels, height, width).
+    """Count the multiply-adds of each stage and each head for one image.
 
-    One real image of zeros is run in evaluation mode, so batch norm learns nothing from it.
+    The network is run on an image of zeros in evaluation mode, so its batch-norm statistics do not change.
+
+    Args:
+        image_shape: (channels, height, width).
     """
     features: Any = torch.zeros(1, *image_shape, device=next(network.parameters()).device)
     stages, heads = [], []
@@ -90,3 +90,9 @@ def count_cost(network: StagedNetwork, image_shape: tuple[int, int, int]) -> Net
             stages.append(stage_cost)
             heads.append(head_cost)
     return NetworkCost(tuple(stages), tuple(heads), network.experts)
+
+
+def _multiply_adds(module: nn.Module, features: Any) -> tuple[int, Any]:
+    with flop_counter() as counter:
+        output = module(features)
+    return counter.get_total_flops() // 2, output

@@ -1,8 +1,8 @@
-"""Heads: what maps a stage's features to logits.
+"""Heads: modules that map the features of a stage to logits, and the classifiers in them.
 
-A head is an optional convolutional trunk, a global average pool and a classifier. The trunk runs in the backbone's
-precision, since it is most of the head's cost; pooling and classifier always run in float32, so that logits,
-confidence and loss do not depend on the precision chosen for the backbone.
+A head is an optional convolutional trunk, a global average pool and a classifier. The trunk runs in the precision of
+the backbone, since it is most of the cost of the head. Pool and classifier always run in float32, so logits, confidence
+and loss do not depend on the precision of the backbone.
 """
 
 # Shapes: B batch, F features, C classes
@@ -18,7 +18,7 @@ from elfnet.registry import Registry
 
 
 class LinearClassifier(nn.Linear):
-    """The ordinary classifier: weights and a bias."""
+    """A linear classifier with weights and bias, initialised by He's method."""
 
     def __init__(self, features: int, classes: int) -> None:
         super().__init__(features, classes)
@@ -26,7 +26,7 @@ class LinearClassifier(nn.Linear):
 
 
 class ScaledClassifier(LinearClassifier):
-    """A linear classifier times a scale a class: scale_C * (W f + b). LWS learns the scales and nothing else."""
+    """A linear classifier with one scale per class: scale_C * (W f + b). LWS trains the scales only."""
 
     def __init__(self, features: int, classes: int) -> None:
         super().__init__(features, classes)
@@ -37,7 +37,7 @@ class ScaledClassifier(LinearClassifier):
 
 
 class CosineClassifier(nn.Module):
-    """Cosine between features and class directions, in [-1, 1]; no bias and no scale (the loss owns the scale)."""
+    """The cosine between features and class weights, in [-1, 1]; no bias, and no scale, which the loss owns."""
 
     def __init__(self, features: int, classes: int) -> None:
         super().__init__()
@@ -57,7 +57,12 @@ CLASSIFIERS.register("scaled")(ScaledClassifier)
 
 
 class Head(nn.Module):
-    """Trunk (may be empty), global average pool, classifier; logits in float32, or float64 if the weights are."""
+    """A head: trunk, global average pool and classifier; returns logits in float32, or float64 if the weights are.
+
+    Args:
+        trunk: maps feature maps to feature maps; `nn.Identity` for none.
+        classifier: maps pooled features (B, F) to logits (B, C).
+    """
 
     def __init__(self, trunk: nn.Module, classifier: nn.Module) -> None:
         super().__init__()
@@ -65,22 +70,22 @@ class Head(nn.Module):
         self.classifier = classifier
 
     def forward(self, features: Tensor) -> Tensor:
-        """Logits (B, C) of a feature map (B, F, H, W)."""
+        """Map features (B, F, H, W) to logits (B, C)."""
         features = self.trunk(features)
-        # The meta device, on which costs can be counted without computing anything, knows no autocast.
+        # The meta device does not support autocast. Costs can be counted on it without computing anything.
         device = "cpu" if features.is_meta else features.device.type
         with torch.autocast(device_type=device, enabled=False):
-            # The weights are in float32 whatever autocast does, unless the whole network was moved to another type.
-            logits_BC: Tensor = self.classifier(features.to(self._dtype()).mean(dim=(2, 3)))
+            # Under autocast the weights stay in float32, unless the whole network was moved to another dtype.
+            logits_BC: Tensor = self.classifier(features.to(self._classifier_dtype()).mean(dim=(2, 3)))
         return logits_BC.float() if logits_BC.dtype in (torch.float16, torch.bfloat16) else logits_BC
 
-    def _dtype(self) -> torch.dtype:
+    def _classifier_dtype(self) -> torch.dtype:
         weight = next(self.classifier.parameters(), None)
         return torch.float32 if weight is None else weight.dtype
 
 
 def final_head(channels: int, classes: int, *, kind: str) -> Head:
-    """The backbone's own classifier: pool and classify."""
+    """The head of the last exit: pool and classifier, without convolutions."""
     return Head(nn.Identity(), CLASSIFIERS[kind](channels, classes))
 
 
@@ -93,12 +98,17 @@ def exit_head(
     stride: int,
     trunk: Literal["conv", "separable", "none"] = "conv",
 ) -> Head:
-    """The paper's auxiliary exit: two 3x3 convolutions (batch norm and ReLU after each), pool, classifier.
+    """The head of an early exit: two 3x3 convolutions (batch norm and ReLU after each), pool, classifier.
 
-    Without a trunk it is the pool and the classifier, as where there is no picture to convolve.
+    The paper does not state the stride. At stride 1 the first exit of ResNet-32 alone costs 0.69 of the plain network,
+    which leaves little to save, so the default of recipes is 2.
 
-    The paper does not give the stride. At stride 1 the first exit of ResNet-32 alone costs 0.69 of the plain network,
-    so that hardly anything can be saved; stride 2 is our default.
+    Args:
+        channels: the number of input channels.
+        kind: the kind of the classifier.
+        filters: the number of filters of the convolutions.
+        stride: the stride of each convolution.
+        trunk: `conv` or `separable` convolutions; `none` for pool and classifier only, such as for feature vectors.
     """
     if trunk == "none":
         return final_head(channels, classes, kind=kind)
@@ -119,7 +129,7 @@ def _convolution(channels: int, filters: int, stride: int) -> list[nn.Module]:
 
 
 def _separable_convolution(channels: int, filters: int, stride: int) -> list[nn.Module]:
-    """3x3 within each channel, then 1x1 across them. The two stand for one convolution, so nothing is between them."""
+    """A 3x3 convolution per channel, then a 1x1 convolution. They replace one convolution, so nothing is between."""
     return [
         nn.Conv2d(channels, channels, 3, stride=stride, padding=1, groups=channels, bias=False),
         nn.Conv2d(channels, filters, 1, bias=False),

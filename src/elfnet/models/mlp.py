@@ -1,9 +1,9 @@
-"""A staged perceptron for feature rows: four layers, an exit before each but the first, and one at the end.
+"""A multilayer perceptron for feature vectors: four layers, with an exit after each.
 
-Features come as images of one pixel, (B, F, 1, 1), so heads, costs, training and export are those of every network.
+Features are images of one pixel, (B, F, 1, 1), so heads, costs, training and export are those of all networks.
 """
 
-# Shapes: B batch, F features in, D width
+# Shapes: B batch, F features
 
 from collections import OrderedDict
 
@@ -17,9 +17,9 @@ LAYERS = 4
 
 
 class Dense(nn.Module):
-    """Linear layer, layer norm, ReLU, on (B, F, 1, 1); larger maps are averaged first.
+    """Linear layer, layer norm and ReLU on (B, F, 1, 1); larger maps are averaged first.
 
-    Layer norm, not batch norm: rows of codes are too sparse for the statistics of a batch.
+    Layer norm instead of batch norm, since sparse features give poor batch statistics.
     """
 
     def __init__(self, features_in: int, features_out: int) -> None:
@@ -33,7 +33,7 @@ class Dense(nn.Module):
 
 
 class ResidualDense(Dense):
-    """The same with a shortcut around it."""
+    """`Dense` with a residual connection."""
 
     def __init__(self, width: int) -> None:
         super().__init__(width, width)
@@ -43,9 +43,9 @@ class ResidualDense(Dense):
 
 
 def staged_mlp(features_in: int, *, width: int = WIDTH, layers: int = LAYERS) -> Backbone:
-    """A first layer to `width`, then residual layers of that width."""
+    """The perceptron: a first layer to `width` features, then residual layers of that width."""
     parts: list[nn.Module] = [Dense(features_in, width), *(ResidualDense(width) for _ in range(layers - 1))]
-    # Named, so that the weights of each layer have a name of their own outside the stages, too.
+    # Named layers, so that the names of weights are unique without the index of the stage.
     stages: list[nn.Module] = [nn.Sequential(OrderedDict([(f"layer{k}", part)])) for k, part in enumerate(parts, 1)]
     return Backbone(stages, [width] * layers)
 

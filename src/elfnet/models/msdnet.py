@@ -1,11 +1,11 @@
-"""MSDNet (Huang et al. 2018) for small images: dense layers at three scales side by side, and classifiers on the way.
+"""MSDNet (Huang et al. 2018) for small images: dense layers at three scales in parallel, with exits on the coarsest.
 
-Every layer adds channels to every scale, from that scale and from the finer one, so that the coarsest scale, which the
-classifiers read, is there from the first layer on. Behind each third of the layers the finest scale is given up and
-the channels are halved.
+Every layer adds channels to every scale, computed from that scale and from the finer one. So the coarsest scale, which
+the exits read, exists from the first layer on. After each third of the layers the finest scale is dropped and the
+number of channels is halved. Stages pass the maps of all scales as one packed tensor (`Packing`).
 """
 
-# Shapes: B batch, L numbers of an example in all maps, K channels, S side
+# Shapes: B batch, L length of a packed row, K channels, S side
 
 import math
 from collections import OrderedDict
@@ -20,17 +20,26 @@ from elfnet.models.heads import Head
 from elfnet.models.layers import BatchNorm2d
 from elfnet.models.staged import Backbone
 
+FACTORS = (1, 2, 4)
+"""The factor of each scale, finest first, for its channels, its growth and the width of its bottlenecks."""
+FIRST_CHANNELS = 16
+GROWTH = 6
+BLOCKS = 7
+FIRST_BLOCK_LAYERS, BLOCK_LAYERS = 4, 2
+"""As in the authors' CIFAR networks: a classifier after 4 layers, then one after every 2."""
+CLASSIFIER_FILTERS = 128
+
 
 @dataclass(frozen=True)
 class Packing:
-    """How square maps lie in a row, each of half the side of the one before, rounded up.
+    """Packs square maps of several scales into one row per example.
 
-    A map lies in its row as torch has it in memory, in the channels_last layout: nothing is transposed on the way. In
-    exported graphs, whose maps lie channel by channel, so do the rows (ONNX Runtime: 1.07 instead of 1.19 times the
-    time of a network that packs nothing, at batch 64). Rows never go from the one to the other.
+    The side of each map is half that of the one before, rounded up. A row has the memory layout of the maps, so nothing
+    is transposed: channels_last in torch, channels first in exported graphs (with ONNX Runtime at batch 64 this takes
+    1.07 instead of 1.19 times the time of a network that packs nothing). Rows of the two layouts are never mixed.
 
     Attributes:
-        channels: of every map, the finest first.
+        channels: the number of channels of each map, the finest first.
 
     Example:
         >>> packing = Packing((1, 2))
@@ -41,27 +50,26 @@ class Packing:
     channels: tuple[int, ...]
 
     def pack(self, maps: Sequence[Tensor]) -> Tensor:
-        """(B, K, S, S) of every scale into (B, L)."""
+        """Pack the maps (B, K, S, S) of all scales into rows (B, L)."""
         rows = [_as_row(features) for features in maps]
         return rows[0] if len(rows) == 1 else torch.cat(rows, dim=1)
 
     def unpack(self, packed_BL: Tensor) -> list[Tensor]:
-        """The maps; outside exported graphs they are in the channels_last layout."""
+        """Unpack the maps of all scales; in the channels_last layout, except in exported graphs."""
         sides = self._sides(packed_BL.shape[1])
         lengths = [channels * side * side for channels, side in zip(self.channels, sides, strict=True)]
         rows = torch.split_with_sizes(packed_BL, lengths, dim=1)
         return [_as_map(row, channels, side) for row, channels, side in zip(rows, self.channels, sides, strict=True)]
 
     def coarsest(self, packed_BL: Tensor) -> Tensor:
-        """The last map only."""
+        """Unpack the coarsest map only."""
         channels, side = self.channels[-1], self._sides(packed_BL.shape[1])[-1]
         return _as_map(packed_BL[:, -channels * side * side :], channels, side)
 
     def _sides(self, length: int) -> list[int]:
-        """Sides of the maps in a row of `length` numbers: plain integers, so that graphs have them as constants.
+        """The sides of the maps in a row of `length` numbers, as integers, which become constants of graphs.
 
-        Found by bisection, since torch.compile follows comparisons of a length that it takes for a variable, but no
-        square root.
+        Found by bisection: torch.compile can trace comparisons of a symbolic length, but not a square root.
         """
         low, high = 0, 1
         while self._length(high) < length:
@@ -70,14 +78,16 @@ class Packing:
             middle = (low + high) // 2
             low, high = (middle, high) if self._length(middle) < length else (low, middle)
         assert self._length(high) == length, f"a row of {length} numbers holds no square maps of {self.channels}"
-        return _halved(high, len(self.channels))
+        return _sides_per_scale(high, len(self.channels))
 
     def _length(self, finest: int) -> int:
-        return sum(k * side * side for k, side in zip(self.channels, _halved(finest, len(self.channels)), strict=True))
+        return sum(
+            k * side * side for k, side in zip(self.channels, _sides_per_scale(finest, len(self.channels)), strict=True)
+        )
 
 
-def _halved(side: int, scales: int) -> list[int]:
-    """What convolutions of stride 2 make of a side."""
+def _sides_per_scale(side: int, scales: int) -> list[int]:
+    """The sides after 0, 1, 2, ... convolutions of stride 2."""
     return [-(-side // 2**s) for s in range(scales)]
 
 
@@ -92,7 +102,7 @@ def _as_map(row_BL: Tensor, channels: int, side: int) -> Tensor:
 
 
 class Coarsest(nn.Module):
-    """The coarsest map of packed ones: what an exit reads."""
+    """Unpacks the coarsest map, which an exit reads."""
 
     def __init__(self, packing: Packing) -> None:
         super().__init__()
@@ -104,34 +114,26 @@ class Coarsest(nn.Module):
 
 @dataclass(frozen=True)
 class PackedBackbone(Backbone):
-    """A backbone whose stages hand on packed maps, all but the last: that one gives a map.
+    """A backbone whose stages return packed maps, except the last, which returns one map.
+
+    `channels[k]` is the number of channels of the coarsest map, which the exit of stage k reads.
 
     Attributes:
-        packings: of the output of each stage but the last. `channels[k]` is what an exit there reads: the coarsest.
+        packings: the packing of the output of each stage except the last.
     """
 
     packings: list[Packing]
 
-    def reading_coarsest(self, heads: Sequence[Head]) -> list[Head]:
-        """The same early heads, made for a map, for packed ones."""
+    def adapt_heads(self, heads: Sequence[Head]) -> list[Head]:
+        """Make early heads for single maps read packed maps."""
         return [
             Head(nn.Sequential(OrderedDict(coarsest=Coarsest(packing), convolutions=head.trunk)), head.classifier)
             for head, packing in zip(heads, self.packings, strict=True)
         ]
 
 
-FACTORS = (1, 2, 4)
-"""Of each scale, finest first: its channels, its growth and the width of its bottlenecks, in units of the finest."""
-FIRST_CHANNELS = 16
-GROWTH = 6
-BLOCKS = 7
-FIRST_BLOCK_LAYERS, BLOCK_LAYERS = 4, 2
-"""As the authors' CIFAR networks: a classifier behind 4 layers, then one behind every 2."""
-CLASSIFIER_FILTERS = 128
-
-
 def convolution(channels_in: int, channels_out: int, size: int, stride: int = 1) -> nn.Sequential:
-    """Convolution that keeps the map but for its stride, batch norm, ReLU."""
+    """Padded convolution, batch norm, ReLU."""
     return nn.Sequential(
         nn.Conv2d(channels_in, channels_out, size, stride=stride, padding=size // 2, bias=False),
         BatchNorm2d(channels_out),
@@ -140,13 +142,13 @@ def convolution(channels_in: int, channels_out: int, size: int, stride: int = 1)
 
 
 def bottleneck(channels_in: int, channels_out: int, width: int, stride: int) -> nn.Sequential:
-    """1x1 to at most `width` x channels_out channels, then 3x3."""
+    """A 1x1 convolution to at most `width` x channels_out channels, then a 3x3 convolution."""
     inner = min(channels_in, width * channels_out)
     return nn.Sequential(*convolution(channels_in, inner, 1), *convolution(inner, channels_out, 3, stride))
 
 
 class FirstLayer(nn.Module):
-    """From square images to the first map of every scale, each from the one before."""
+    """Computes the first map of every scale from square images; each scale from the finer one."""
 
     def __init__(self, image_channels: int) -> None:
         super().__init__()
@@ -159,8 +161,8 @@ class FirstLayer(nn.Module):
         height, width = images.shape[2:]
         if height != width:
             raise RequestError(
-                f"images of {height} x {width} pixels are not square, which an MSDNet needs; use square images, or "
-                "another model.backbone"
+                f"images of {height} x {width} pixels are not square, and an MSDNet needs square ones; use square "
+                "images, or another model.backbone"
             )
         maps, features = [], images
         for scale in self.scales:
@@ -170,7 +172,7 @@ class FirstLayer(nn.Module):
 
 
 class NewChannels(nn.Module):
-    """What a layer adds to one scale: half of it from the finer scale at stride 2, or all from the scale itself."""
+    """The channels that a layer adds to one scale: half from the finer scale at stride 2, or all from this scale."""
 
     def __init__(self, channels: int, scale: int, *, from_finer: bool) -> None:
         super().__init__()
@@ -185,12 +187,12 @@ class NewChannels(nn.Module):
 
 
 class Layer(nn.Module):
-    """Adds channels to the scales from `scale` on; a finer one that comes in is read for the last time.
+    """Adds channels to the scales from `scale` on, and may drop the next finer one.
 
     Args:
-        channels: of the finest scale when it comes in (in units: scale s has channels x FACTORS[s]).
-        scale: the finest that goes out.
-        drops_finer: whether the one above it still comes in.
+        channels: the number of input channels divided by the factor: scale s has channels x FACTORS[s].
+        scale: the finest scale of the output.
+        drops_finer: whether the input has one finer scale, which the output does not have.
     """
 
     def __init__(self, channels: int, scale: int, *, drops_finer: bool) -> None:
@@ -210,7 +212,7 @@ class Layer(nn.Module):
 
 
 class Reduction(nn.Module):
-    """1x1 convolutions that change the number of channels of every scale alike."""
+    """1x1 convolutions that change the number of channels of every scale by the same factor."""
 
     def __init__(self, channels_in: int, channels_out: int, scale: int) -> None:
         super().__init__()
@@ -221,9 +223,9 @@ class Reduction(nn.Module):
 
 
 class Block(nn.Module):
-    """Layers between two classifiers: packed maps (images, for the first) to packed maps.
+    """The layers between two exits: maps packed maps (images, for the first block) to packed maps.
 
-    The last block ends in the convolutions of the network's own classifier, and gives a map to pool and classify.
+    The last block ends with the convolutions of the last classifier and returns one map.
     """
 
     def __init__(self, layers: list[nn.Module], packed_in: Packing | None, packed_out: Packing, *, last: bool) -> None:
@@ -246,7 +248,7 @@ class Block(nn.Module):
 
 
 def msdnet(image_channels: int, *, blocks: int = BLOCKS) -> Backbone:
-    """The first layer and `blocks` blocks; an exit reads the coarsest scale behind each."""
+    """An MSDNet: the first layer and `blocks` blocks, with an exit on the coarsest scale after each block."""
     stages: list[nn.Module] = []
     packings: list[Packing] = []
     layers = _layers(FIRST_BLOCK_LAYERS + (blocks - 1) * BLOCK_LAYERS)
@@ -257,7 +259,7 @@ def msdnet(image_channels: int, *, blocks: int = BLOCKS) -> Backbone:
             parts += new
         packing = Packing(channels_out)
         block = Block(parts, packings[-1] if packings else None, packing, last=k == blocks - 1)
-        # Named, so that the weights of each block have a name of their own outside the stages, too.
+        # Named blocks, so that the names of weights are unique without the index of the stage.
         stages.append(nn.Sequential(OrderedDict([(f"block{k + 1}", block)])))
         packings.append(packing)
     channels = [*(packing.channels[-1] for packing in packings[:-1]), CLASSIFIER_FILTERS]
@@ -265,12 +267,12 @@ def msdnet(image_channels: int, *, blocks: int = BLOCKS) -> Backbone:
 
 
 def _layers(count: int) -> Iterator[tuple[list[nn.Module], tuple[int, ...]]]:
-    """Each layer, with the reduction behind it if there is one, and the channels of the scales that go out."""
-    a_third = math.ceil(count / len(FACTORS))
+    """Yield each layer with its reduction, if it has one, and the number of channels of each scale of the output."""
+    layers_per_scale = math.ceil(count / len(FACTORS))
     channels = FIRST_CHANNELS
     for index in range(count):
-        scale = index // a_third
-        drops_finer = index > 0 and index % a_third == 0
+        scale = index // layers_per_scale
+        drops_finer = index > 0 and index % layers_per_scale == 0
         parts: list[nn.Module] = [Layer(channels, scale, drops_finer=drops_finer)]
         channels += GROWTH
         if drops_finer:

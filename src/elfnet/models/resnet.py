@@ -1,7 +1,7 @@
-"""ResNets (He et al. 2016) and ResNeXts (Xie et al. 2017) for ImageNet: a stem that quarters the image, four groups.
+"""ResNets (He et al. 2016) and ResNeXts (Xie et al. 2017) for ImageNet: a stem and four block groups.
 
-Modules bear the names that torchvision's published weights use. As there, and unlike in the first paper, a bottleneck
-strides in its 3x3 convolution, which the published 4.09 G multiply-adds of ResNet-50 include.
+Modules have the names of torchvision's published weights. As in torchvision, and unlike in the first paper, the 3x3
+convolution of a bottleneck has the stride. The published 4.09 G multiply-adds of ResNet-50 are for this variant.
 """
 
 from collections import OrderedDict
@@ -39,12 +39,12 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1x1 down, 3x3, 1x1 up to four times the width, and a shortcut; ResNeXt splits the 3x3 into groups.
+    """1x1, 3x3 and 1x1 convolutions and a shortcut; ResNeXt splits the 3x3 convolution into groups.
 
     Args:
-        width: a quarter of the channels that come out.
-        groups: of the 3x3 convolution; above 1 it is `group_width` channels a group wide in the first block group,
-            twice that in the second, and so on.
+        width: a quarter of the number of output channels.
+        groups: the groups of the 3x3 convolution.
+        group_width: the channels per group in the first block group; doubled in each following one.
     """
 
     expansion = 4
@@ -70,14 +70,14 @@ class Bottleneck(nn.Module):
 
 
 def projection(channels_in: int, channels_out: int, stride: int) -> nn.Sequential | None:
-    """The shortcut's own 1x1 convolution where the shape changes; None where it does not."""
+    """The 1x1 convolution of a shortcut whose shape changes; None if it does not change."""
     if stride == 1 and channels_in == channels_out:
         return None
     return nn.Sequential(nn.Conv2d(channels_in, channels_out, 1, stride=stride, bias=False), BatchNorm2d(channels_out))
 
 
 def stem(image_channels: int) -> nn.Module:
-    """7x7 convolution and max pool, each at stride 2."""
+    """The stem: 7x7 convolution and max pool, each at stride 2."""
     return nn.Sequential(
         OrderedDict(
             conv1=nn.Conv2d(image_channels, STEM_CHANNELS, 7, stride=2, padding=3, bias=False),
@@ -91,7 +91,13 @@ def stem(image_channels: int) -> nn.Module:
 def imagenet_resnet(
     blocks: Sequence[int], image_channels: int, *, bottleneck: bool, groups: int = 1, group_width: int = 64
 ) -> Backbone:
-    """The stem and the four block groups, `blocks` blocks in each."""
+    """A ResNet or ResNeXt: the stem and four block groups.
+
+    Args:
+        blocks: the number of blocks per group.
+        bottleneck: whether blocks are bottlenecks instead of basic blocks.
+        groups: see `Bottleneck`, as `group_width`.
+    """
     expansion = Bottleneck.expansion if bottleneck else BasicBlock.expansion
 
     def block(channels_in: int, width: int, stride: int) -> nn.Module:
@@ -110,7 +116,7 @@ def imagenet_resnet(
 
 
 def initialise_fan_out(stage: nn.Module) -> None:
-    """He initialisation that keeps the size of gradients, as torchvision's ResNets start."""
+    """He initialisation in fan-out mode, which keeps the variance of gradients; as in torchvision's ResNets."""
     for module in stage.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

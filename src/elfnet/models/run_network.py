@@ -1,4 +1,8 @@
-"""The network of a run: the one that its recipe describes, or the one that was handed in when it was trained."""
+"""The network of a run: described by its recipe, or passed as `network=` when the run was trained.
+
+The signature of a network passed as `network=` is kept in run.json. Only a network with the same signature fits the
+weights of the run.
+"""
 
 import copy
 import hashlib
@@ -16,15 +20,21 @@ from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import ModelRecipe
 
 GIVEN = "given network"
-"""What the signatures of such networks begin with."""
+"""The beginning of the signature of a network that was passed as `network=`."""
 
 
 @torch.no_grad()
 def signature_of(network: StagedNetwork, image_shape: tuple[int, ...]) -> str:
-    """One line for a network that was handed in: a checkpoint that carries another does not fit it.
+    """One line that identifies the architecture of any network; checkpoints with another signature do not fit it.
 
-    It covers names, shapes and types of all tensors and the shape of every stage's features, not their values. A
-    network that cannot run on images of `image_shape` (channels, height, width) is refused.
+    It depends on the names, shapes and dtypes of all tensors and on the shapes of the features of every stage, but not
+    on values.
+
+    Args:
+        image_shape: (channels, height, width).
+
+    Raises:
+        RequestError: the network does not run on images of this shape, or does not return logits.
     """
     digest = hashlib.sha256()
     for name, tensor in sorted(network.state_dict().items()):
@@ -36,7 +46,7 @@ def signature_of(network: StagedNetwork, image_shape: tuple[int, ...]) -> str:
 
 
 def _feature_shapes(network: StagedNetwork, image_shape: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Of one image of zeros behind every stage."""
+    """The shapes of the output of every stage for one image of zeros."""
     features: Any = torch.zeros(1, *image_shape, device=next(network.parameters()).device)
     shapes = []
     for number, (stage, head) in enumerate(network.pairs()):
@@ -47,12 +57,12 @@ def _feature_shapes(network: StagedNetwork, image_shape: tuple[int, ...]) -> lis
             size = " x ".join(map(str, image_shape))
             reason = str(error).strip().partition("\n")[0][:200]
             raise RequestError(
-                f"the network given does not run on the data's images of {size} (stage {number + 1}: {reason}); "
-                "give one that was made with an example of that shape"
+                f"network= does not run on the data's images of {size} (stage {number + 1}: {reason}); "
+                "pass a network that was built with an example of that shape"
             ) from error
         if not isinstance(features, Tensor) or tuple(logits.shape) != (1, network.classes):
             raise RequestError(
-                f"stage {number + 1} of the network given must hand on one tensor and its head must give logits "
+                f"stage {number + 1} of network= must return one tensor, and its head must return logits "
                 f"(B, {network.classes})"
             )
         shapes.append(tuple(features.shape))
@@ -60,10 +70,10 @@ def _feature_shapes(network: StagedNetwork, image_shape: tuple[int, ...]) -> lis
 
 
 def signature_of_run(model: ModelRecipe, info: Mapping[str, Any]) -> str:
-    """What the run's checkpoints are for. The network itself is not needed to know.
+    """The signature of the network of a run, read from its recipe and run.json; the network is not built.
 
     Args:
-        info: of run.json; `info["network"]` is there if the network was handed in.
+        info: the content of run.json. It has the key `network` if the network was passed as `network=`.
     """
     if "network" in info:
         return str(info["network"]["signature"])
@@ -74,10 +84,15 @@ def signature_of_run(model: ModelRecipe, info: Mapping[str, Any]) -> str:
 def network_of_run(
     model: ModelRecipe, info: Mapping[str, Any], given: StagedNetwork | None, *, where: Path
 ) -> StagedNetwork:
-    """A network to load the run's weights into; one that is handed in is copied and stays as it is.
+    """Return a network to load the weights of a run into.
 
     Args:
-        where: the run's directory, for what may be refused.
+        info: the content of run.json.
+        given: the network passed by the caller, which is copied; None to build the network of the recipe.
+        where: the directory of the run, for messages.
+
+    Raises:
+        RequestError: `given` does not fit the run, or is None although no recipe describes the network.
     """
     data = info["data"]
     if given is not None:
@@ -86,23 +101,32 @@ def network_of_run(
     if "network" not in info:
         return network_of(model, classes=len(data["class_names"]), image_channels=data["image_shape"][-1])
     raise RequestError(
-        f"the run in {where} trained a network that was handed in, which no recipe describes; "
-        "do this from Python with network= built as it was then, or use a bundle of the run"
+        f"the run in {where} trained a network passed as network=, which no recipe describes; "
+        "do this from Python with network= built in the same way, or use a bundle of the run"
     )
 
 
 def require_fits(info: Mapping[str, Any], given: StagedNetwork, *, where: Path) -> None:
-    """Refuse a network that the run's weights are not for."""
+    """Check that the weights of a run fit a network passed by the caller.
+
+    Raises:
+        RequestError: they do not.
+    """
     height, width, channels = info["data"]["image_shape"]
     require_same_signature(info, signature_of(given, (channels, height, width)), where=where)
 
 
 def require_same_signature(info: Mapping[str, Any], found: str, *, where: Path) -> None:
+    """Check that the run trained a network passed as `network=` with the signature `found`.
+
+    Raises:
+        RequestError: it did not.
+    """
     if "network" not in info:
         raise RequestError(f"the run in {where} has the network of its recipe; leave network= out")
-    there = info["network"]["signature"]
-    if found != there:
+    expected = info["network"]["signature"]
+    if found != expected:
         raise RequestError(
-            f"network= is another network than the run in {where} trained ({found}, not {there}); "
-            "build it as it was then: the same model and the same cuts"
+            f"network= is another network than the run in {where} trained ({found}, not {expected}); "
+            "build it in the same way: the same model and the same cuts"
         )

@@ -1,7 +1,7 @@
-"""A network is an ordered list of stages; behind every stage stands a head.
+"""Staged networks: an ordered list of stages with one head (exit) per stage, and the interface of backbones.
 
-Training runs them all, adaptive inference stops between them, FLOPs are counted for each once, and a fixed-depth
-model is a prefix of the list. The network without exits is the same thing with one stage and one head.
+Training runs all stages and heads. Adaptive inference may stop after any of them. Costs are counted per stage and per
+head. A network without early exits has one stage and one head.
 """
 
 # Shapes: E exits, B batch, C classes
@@ -14,35 +14,36 @@ import torch
 from torch import Tensor, nn
 
 Fork = Callable[[int, Any], tuple[Any, Any]]
-"""Called with k (from 0) and the features of stage k; gives what head k reads and what stage k + 1 reads."""
+"""A function from k (counted from 0) and the output of stage k to the inputs of head k and of stage k + 1."""
 
 
-def same_features(k: int, features: Any) -> tuple[Any, Any]:  # noqa: ARG001 (every fork takes k)
-    """The ordinary fork: head k and stage k + 1 read the features of stage k."""
+def same_features(k: int, features: Any) -> tuple[Any, Any]:  # noqa: ARG001 (part of the interface of forks)
+    """The default fork: head k and stage k + 1 both read the output of stage k."""
     return features, features
 
 
 def reset_compiler(*, graphs: int) -> None:
-    """Forget compiled graphs and make room for as many as will be needed.
+    """Drop all compiled graphs of this process, and raise torch's limit of graphs per function to `graphs`.
 
-    What this process compiled before counts against torch's limit of graphs per function; past it, torch runs
-    uncompiled.
+    Graphs compiled before count against the limit. Above the limit, torch runs functions uncompiled.
     """
     torch.compiler.reset()
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, graphs)
 
 
 class StagedNetwork(nn.Module):
-    """Stages and heads, run in order.
+    """A network of stages that run one after the other, with a head after each.
 
     Args:
-        stages: stage k maps the features of stage k-1 (the images, for the first) to features.
+        stages: stage k maps the features of stage k - 1 (the images, for the first stage) to features.
         heads: head k maps the features of stage k to logits, shape (B, C), float32.
-        classes: number of classes, the same for every head.
+        classes: the number of classes, equal for all heads.
 
     Attributes:
-        experts: how many of the last exits are experts (see `elfnet.models.experts`); 1: none, the last exit is the
-            backbone's own classifier.
+        experts: how many of the last exits are experts (see `ExpertNetwork`); 1 for a network without experts.
+
+    Raises:
+        ValueError: the numbers of stages and heads differ, or are zero.
 
     Example:
         >>> net = StagedNetwork([nn.Flatten(), nn.Linear(12, 8)], [nn.Linear(12, 3), nn.Linear(8, 3)], classes=3)
@@ -62,19 +63,19 @@ class StagedNetwork(nn.Module):
 
     @property
     def exits(self) -> int:
-        """Number of exits, the last classifier included."""
+        """The number of exits, including the last one."""
         return len(self.heads)
 
     def pairs(self) -> Iterator[tuple[nn.Module, nn.Module]]:
-        """Each stage with the head behind it, as they are run."""
+        """The stage and the head that are run for each exit."""
         return zip(self.stages, self.heads, strict=True)
 
     def forward(self, images: Tensor, fork: Fork = same_features) -> Tensor:
-        """Logits of every exit, shape (E, B, C), in training and evaluation alike.
+        """Return the logits of every exit, shape (E, B, C), in training and in evaluation mode.
 
         Args:
             images: shape (B, channels, height, width).
-            fork: applied behind every stage, before its head and the next stage; see `GradientEquilibrium`.
+            fork: applied to the output of every stage, before its head and the next stage; see `GradientEquilibrium`.
         """
         features: Any = images
         logits_E = []
@@ -83,19 +84,25 @@ class StagedNetwork(nn.Module):
             logits_E.append(head(to_head))
         return torch.stack(logits_E)
 
-    # A typed name for the call, so that users of the network get a Tensor and not Any.
     def logits(self, images: Tensor) -> Tensor:
+        """Call the network; unlike a call of a module, this has a type (`Tensor`)."""
         logits_EBC: Tensor = self(images)
         return logits_EBC
 
 
 Trunk = Literal["conv", "separable", "none"]
 TRUNKS: tuple[Trunk, ...] = ("conv", "separable", "none")
+"""The kinds of convolutions in early exits."""
 
 
 @dataclass(frozen=True)
 class Backbone:
-    """A backbone cut where exits may sit: stage k's output has `channels[k]` channels."""
+    """A backbone, divided into stages where exits can be attached.
+
+    Attributes:
+        stages: the stages in order.
+        channels: the number of output channels of each stage.
+    """
 
     stages: list[nn.Module]
     channels: list[int]
@@ -103,16 +110,16 @@ class Backbone:
 
 @dataclass(frozen=True)
 class Architecture:
-    """A backbone that can be built, with what the paper says about its exits.
+    """How to build and initialise a backbone, and the defaults of its exits.
 
     Attributes:
-        build: from the number of image channels to the stages.
-        exit_trunk: convolutions of an early exit, plain or depthwise-separable, or none: pool and classify.
-        exit_filters: their filters; 0: as many as the exit reads channels.
-        initialise: draws the first weights of a stage.
-        initialise_classifier: draws the first weights of a linear classifier; None: as its own constructor does.
-        smallest_image: the least height and width, in pixels, that leave something to see at the last stage.
-        repeats_last_group: whether the last stage is a group of blocks, of which experts can have a copy each.
+        build: builds the backbone for a number of image channels.
+        exit_trunk: the convolutions of early exits: plain, depthwise-separable or none.
+        exit_filters: the number of filters of these convolutions; 0 for the number of input channels.
+        initialise: initialises the weights of a stage.
+        initialise_classifier: initialises a linear classifier; None to keep the weights of its constructor.
+        smallest_image: the smallest height and width of images, in pixels.
+        repeats_last_group: whether the last stage is a group of blocks that experts can copy.
     """
 
     build: Callable[[int], Backbone]

@@ -1,4 +1,4 @@
-"""A small network with exits and unequal classes that it half knows."""
+"""A small network with exits, and imbalanced data that it classifies partly correctly."""
 
 # Shapes: N images, H height, W width, K channels
 
@@ -26,7 +26,7 @@ def network() -> StagedNetwork:
     with torch.no_grad():
         for name, parameter in built.named_parameters():
             if name.endswith("classifier.weight"):
-                # Frequent classes have longer weights, as training makes them.
+                # Frequent classes have weights of larger norm, as after training.
                 parameter.mul_(torch.tensor([2.0, 1.2, 1.0, 0.6]).unsqueeze(1))
             if name.endswith("classifier.bias"):
                 parameter.copy_(torch.tensor([1.0, 0.4, -0.2, -0.8]))

@@ -23,7 +23,7 @@ def test_classifiers_of_features_are_the_logits(network: StagedNetwork, calibrat
     for k, (features_NF, classifier) in enumerate(zip(features_E, linear_classifiers(network), strict=True)):
         found = classifier(features_NF.float()).detach()
         assert torch.allclose(found, logits_NEC[:, k], rtol=1e-4, atol=1e-5)
-    # Nobody listens any more.
+    # The hooks have been removed.
     assert not any(classifier._forward_pre_hooks for classifier in linear_classifiers(network))
 
 

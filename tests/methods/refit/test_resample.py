@@ -1,4 +1,4 @@
-"""What every way of re-sampling must do, and what each does besides."""
+"""Properties of every resampler, and of each one."""
 
 # Shapes: N examples, M examples afterwards, F features
 
@@ -9,8 +9,7 @@ import pytest
 
 from elfnet.data.types import Ints
 from elfnet.errors import RequestError
-from elfnet.methods.refit.resample import Floats, Resampled
-from elfnet.methods.refit.resampled_fit import RESAMPLERS
+from elfnet.methods.refit.resample import RESAMPLERS, Floats, Resampled
 
 SIZES = (40, 12, 4, 2, 1)
 GROWING = ("over-sampling", "smote", "borderline-smote", "adasyn")
@@ -29,7 +28,7 @@ def resample(how: str, features_NF: Floats, labels_N: Ints, *, neighbours: int =
 
 @pytest.mark.parametrize("how", RESAMPLERS)
 @pytest.mark.parametrize("apart", [0.3, 50.0], ids=["mixed", "apart"])
-def test_every_way(how: str, apart: float) -> None:
+def test_every_resampler(how: str, apart: float) -> None:
     features_NF, labels_N = clouds(SIZES, apart=apart)
     before = features_NF.copy(), labels_N.copy()
     first, second = resample(how, features_NF, labels_N), resample(how, features_NF, labels_N)
@@ -63,7 +62,7 @@ def test_classes_are_made_equal(how: str, expected: int) -> None:
 def test_smote_of_two_examples_lies_between_them_and_says_that_the_neighbourhood_was_smaller() -> None:
     features_NF, labels_N = clouds(SIZES, apart=2)
     resampled = resample("smote", features_NF, labels_N)
-    assert resampled.smaller == {2: 3, 3: 1, 4: 0}
+    assert resampled.smaller_neighbourhoods == {2: 3, 3: 1, 4: 0}
     new_NF = resampled.features_MF[len(labels_N) :][resampled.labels_M[len(labels_N) :] == 3]
     start, end = features_NF[labels_N == 3]
     place_N = (new_NF - start) @ (end - start) / ((end - start) @ (end - start))
@@ -81,21 +80,21 @@ def test_one_example_is_repeated() -> None:
 
 
 def test_fewer_neighbours_need_fewer_examples() -> None:
-    assert resample("smote", *clouds(SIZES, apart=2), neighbours=1).smaller == {4: 0}
+    assert resample("smote", *clouds(SIZES, apart=2), neighbours=1).smaller_neighbourhoods == {4: 0}
 
 
 @pytest.mark.parametrize("how", ["borderline-smote", "adasyn"])
 def test_classes_far_from_all_others_are_left_as_they_were(how: str) -> None:
     features_NF, labels_N = clouds((30, 15, 14), apart=100)
     resampled = resample(how, features_NF, labels_N)
-    assert resampled.as_they_were == (1, 2)
+    assert resampled.unchanged_classes == (1, 2)
     assert np.array_equal(resampled.labels_M, labels_N)
 
 
 @pytest.mark.parametrize("how", ["borderline-smote", "adasyn"])
 def test_classes_among_others_grow(how: str) -> None:
     resampled = resample(how, *clouds((60, 20), apart=0.2))
-    assert resampled.as_they_were == ()
+    assert resampled.unchanged_classes == ()
     assert np.bincount(resampled.labels_M)[1] == pytest.approx(60, abs=5)
 
 
@@ -104,7 +103,7 @@ def test_an_example_among_another_class_is_edited_away() -> None:
     labels_N = np.array([0] * 20 + [1] + [1] * 12 + [2] * 6)
     resampled = resample("edited-nearest-neighbours", features_NF[:, None], labels_N, neighbours=3)
     assert 0.51 not in resampled.features_MF
-    # Those beside it have one neighbour of another class, which the others outvote.
+    # The examples next to it have one neighbour of another class, which is outvoted.
     assert np.bincount(resampled.labels_M).tolist() == [20, 12, 6]
 
 
@@ -112,7 +111,7 @@ def test_a_class_that_would_be_edited_away_entirely_is_kept() -> None:
     features_NF = np.concatenate([np.linspace(0, 1, 20), [0.31, 0.52, 0.73], [30.0, 31.0]])
     labels_N = np.array([0] * 20 + [1] * 3 + [2] * 2)
     resampled = resample("edited-nearest-neighbours", features_NF[:, None], labels_N, neighbours=3)
-    assert resampled.as_they_were == (1,)
+    assert resampled.unchanged_classes == (1,)
     assert (resampled.labels_M == 1).sum() == 3
 
 

@@ -1,4 +1,4 @@
-"""Classifiers fitted on re-sampled features: every exit alike, nothing else touched, small classes reported."""
+"""Classifiers fitted on re-sampled features: all exits are fitted, nothing else changes, small classes are reported."""
 
 from collections.abc import Callable
 
@@ -13,8 +13,8 @@ from elfnet.methods.refit.classifiers import (
     fit_softmax_regression,
     linear_classifiers,
 )
-from elfnet.methods.refit.resample import Floats, Resampled
-from elfnet.methods.refit.resampled_fit import RESAMPLERS, refit_on_resampled
+from elfnet.methods.refit.resample import RESAMPLERS, Floats, Resampled
+from elfnet.methods.refit.resampled_fit import refit_on_resampled
 from elfnet.models.staged import StagedNetwork
 
 NAMES = ("ant", "bee", "cat", "dog")

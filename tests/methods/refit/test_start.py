@@ -1,4 +1,4 @@
-"""What of a network learns in the refits that are trained."""
+"""Which parameters are trained in cRT and LWS."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Small models of the kinds people have, with random weights and nothing downloaded."""
+"""Small models of common kinds, with random weights and without downloads."""
 
 import copy
 from collections.abc import Callable
@@ -146,7 +146,7 @@ class TimmLike(nn.Module):
 
 
 class DenseLike(nn.Module):
-    """Everything before is read again inside a block, so that only the ends of blocks can be cut."""
+    """Layers read all earlier features of their block, so only the ends of blocks can be cut."""
 
     def __init__(self) -> None:
         super().__init__()

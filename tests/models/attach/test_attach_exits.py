@@ -1,4 +1,4 @@
-"""Networks of every kind, cut and proved equal: logits, gradients, statistics, names."""
+"""Models of every kind, cut and compared with the original: logits, gradients, statistics, names."""
 
 import copy
 from collections.abc import Callable
@@ -42,7 +42,7 @@ def _last_exit(network: StagedNetwork, images: Tensor) -> Tensor:
 
 
 def _original_names(network: StagedNetwork) -> dict[str, str]:
-    """From a key of the network to the original's; the new heads left out."""
+    """Map the keys of the network to those of the original, without the new heads."""
     new = tuple(f"heads.{k}." for k in range(network.exits - 1))
     keys = [key for key in network.state_dict() if not key.startswith(new)]
     return {key: key.split(".", 2)[2].removeprefix("original.") for key in keys}
@@ -135,7 +135,7 @@ def test_precision_is_movable(build_model: Build, name: str, images: Tensor) -> 
 
 
 def test_every_part_moves_to_another_device(build_model: Build, images: Tensor) -> None:
-    """The meta device computes nothing, but refuses to mix with tensors that stayed behind."""
+    """The meta device computes nothing, but refuses tensors that were not moved to it."""
     network = attach_exits(build_model("transformers-vit"), example=images, head="mean").to("meta")
     assert network(images.to("meta")).device.type == "meta"
 
@@ -194,7 +194,7 @@ def test_a_stage_that_works_in_place_spares_the_head_before_it(images: Tensor) -
 
 
 def test_one_example_on_one_pixel_can_train(build_model: Build, images: Tensor) -> None:
-    """As happens when the others have left: torch's own batch norm raises there."""
+    """One example may remain in training; torch's own batch norm raises an error there."""
     model = build_model("torchvision-like")
     one = images[:1]
     with pytest.raises(ValueError, match="more than 1 value per channel"):
@@ -217,7 +217,7 @@ def test_own_head_gets_the_shape(build_model: Build, images: Tensor) -> None:
 
 def test_cosine_exits_need_a_cosine_model(build_model: Build, images: Tensor) -> None:
     model = build_model("torchvision-like")
-    with pytest.raises(RequestError, match="own classifier gives cosines"):
+    with pytest.raises(RequestError, match="own classifier returns cosines"):
         attach_exits(model, example=images, classifier="cosine")
     model.fc = CosineClassifier(16, 5)
     network = attach_exits(model, example=images, classifier="cosine").eval()
@@ -242,9 +242,9 @@ class _Repeated(nn.Module):
             {"at": ["layer1.0.conv1"]},
             "cannot cut after 'layer1.0.conv1': 2 tensors are live there; nearest legal cuts: ",
         ),
-        ({"at": ["fc"]}, "cannot cut after 'fc': it belongs to the model's own head"),
+        ({"at": ["fc"]}, "cannot cut after 'fc': it is part of the model's own head"),
         ({"at": ["layer1.0.relu"]}, "cannot cut after 'layer1.0.relu': it runs 2 times; nearest legal cuts: "),
-        ({"at": ["layer1", "layer1.1"]}, "at names the same place twice: 'layer1.1' is 'layer1'"),
+        ({"at": ["layer1", "layer1.1"]}, "at names one place twice: 'layer1.1' is 'layer1'; remove"),
         ({"at": []}, "names no place"),
         ({"at": [3]}, "at=3 must name a module"),
         ({"at": "layer1"}, "must be a list of names or 'auto'"),
@@ -254,8 +254,8 @@ class _Repeated(nn.Module):
         ({"classes": 7}, "TorchvisionLike has 5 classes, not 7"),
         ({"head": "cnov"}, "unknown head 'cnov'; did you mean 'conv'"),
         ({"head": "class-token"}, "needs tokens"),
-        ({"head": lambda _: nn.Flatten()}, r"gives \(5, 128\); it must give logits of shape \(B, 5\)"),
-        ({"head": lambda _: 3}, "must give a torch module, not a int"),
+        ({"head": lambda _: nn.Flatten()}, r"returns \(5, 128\); it must return logits of shape \(B, 5\)"),
+        ({"head": lambda _: 3}, "must return a torch module, not a int"),
         ({"classifier": "cosinus"}, "unknown model.head 'cosinus'"),
         ({"channels": "middle"}, "unknown channels 'middle'"),
     ],
@@ -313,7 +313,7 @@ def test_no_legal_cut_is_refused() -> None:
 def test_models_of_other_packages_where_they_are_present(package: str, build: Callable[[object], nn.Module]) -> None:
     try:
         module = import_module(package)
-    # Beside another build of torch they raise all kinds of things.
+    # With another build of torch the import may raise anything.
     except Exception as error:
         pytest.skip(f"{package} cannot be imported: {error}")
     network = attach_exits(build(module).eval(), example=torch.randn(2, 3, 224, 224))

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from elfnet.errors import RequestError
 from elfnet.models.attach.attach_exits import attach_exits
 from elfnet.models.attach.cuts import Cut, even_cuts, legal_cuts
-from elfnet.models.flops import counting
+from elfnet.models.flops import flop_counter
 
 
 def test_cuts_of_a_chain_by_hand() -> None:
@@ -83,7 +83,7 @@ def test_even_shares() -> None:
     assert [cut.share for cut in even_cuts(cuts, 3)] == [0.35, 0.6]
     assert [cut.share for cut in even_cuts(cuts, 2)] == [0.6]
     assert [cut.share for cut in even_cuts(cuts, 6)] == [0.05, 0.3, 0.35, 0.6, 0.9]
-    with pytest.raises(RequestError, match=r"at 5 places of different cost, so choose 2..6"):
+    with pytest.raises(RequestError, match=r"at 5 places of different cost; choose from 2 to 6"):
         even_cuts(cuts, 7)
 
 
@@ -98,14 +98,14 @@ def test_blocks_go_before_layers_and_modules_before_steps() -> None:
 @pytest.mark.parametrize("mask", [None, torch.zeros(5, 5)])
 def test_attention_is_counted(mask: Tensor | None) -> None:
     query = torch.randn(1, 2, 5, 8)
-    with torch.no_grad(), counting() as counter:
+    with torch.no_grad(), flop_counter() as counter:
         nn.functional.scaled_dot_product_attention(query, query, query, attn_mask=mask)
     assert counter.get_total_flops() // 2 == 2 * (2 * 5 * 5 * 8)
 
 
 def test_transformer_layers_of_torch_are_counted_too() -> None:
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
-    with torch.no_grad(), counting() as counter:
+    with torch.no_grad(), flop_counter() as counter:
         layer(torch.randn(1, 5, 8))
     assert counter.get_total_flops() // 2 == 5 * (4 * 8 * 8 + 2 * 8 * 16) + 2 * 5 * 5 * 8
     assert torch.backends.mha.get_fastpath_enabled()

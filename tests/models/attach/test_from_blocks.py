@@ -53,10 +53,10 @@ class _Pair(nn.Module):
 @pytest.mark.parametrize(
     ("at", "message"),
     [
-        ([4], r"at=\[4\] must be rising numbers of blocks in 0..3"),
-        ([2, 1], "must be rising"),
-        ([1, 1], "must be rising"),
-        ([], "must be rising"),
+        ([4], r"at=\[4\] must be increasing numbers of blocks in 0..3"),
+        ([2, 1], "must be increasing"),
+        ([1, 1], "must be increasing"),
+        ([], "must be increasing"),
     ],
 )
 def test_wrong_places(at: Sequence[int], message: str) -> None:
@@ -68,7 +68,10 @@ def test_wrong_parts() -> None:
     stem, blocks, head = _parts()
     with pytest.raises(RequestError, match=r"blocks\[1\] returns a tuple; wrap it"):
         from_blocks(stem, [blocks[0], _Pair()], head, example=EXAMPLE)
-    with pytest.raises(RequestError, match=r"stem returns shape \(24,\); the batch must come first"):
+    with pytest.raises(
+        RequestError,
+        match=r"stem returns shape \(24,\); it must return features with 4 examples in the first dimension",
+    ):
         from_blocks(nn.Flatten(0), blocks, head, example=EXAMPLE)
     with pytest.raises(RequestError, match=r"head returns shape \(4, 3, 1\); it must return logits"):
         from_blocks(stem, blocks, nn.Sequential(head, nn.Unflatten(1, (3, 1))), example=EXAMPLE)

@@ -1,4 +1,4 @@
-"""What a recording repeats: batch size, mode, precision, device, constants; and what it refuses to take apart."""
+"""Recordings reproduce batch size, mode, precision, device and constants; some code is refused."""
 
 import copy
 from collections.abc import Callable
@@ -84,7 +84,7 @@ def test_what_is_not_saved_by_the_model_is_not_saved_by_the_network(examples: Te
 
 
 class _PastDropout(nn.Module):
-    """In evaluation mode dropout hands its input back, in training mode it does not."""
+    """Dropout returns its input in evaluation mode, but not in training mode."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ class _ThroughNumpy(_NoGradient):
 
 
 class _HiddenFunction(_NoGradient):
-    """An autograd function is seen by nothing; that its result changes with the input gives it away."""
+    """An autograd function is not recorded; it is noticed because its result changes with the input."""
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.first(x)
@@ -169,14 +169,14 @@ class _Double(torch.autograd.Function):
         (_ThroughNumpy(), "reads a tensor's values"),
     ],
 )
-def test_code_that_cannot_be_repeated_is_kept_whole(inner: nn.Module, reason: str, examples: Tensor) -> None:
-    """No cut inside, and outside everything works."""
+def test_code_that_cannot_be_reproduced_is_kept_whole(inner: nn.Module, reason: str, examples: Tensor) -> None:
+    """There is no cut inside the module; all others work."""
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, 12), inner, nn.Linear(12, 12), nn.ReLU(), nn.Linear(12, 5))
     assert reason in trace(model, examples).kept_whole["2"]
     network = _attached(model, ["1", "2"], examples).train()
     for batch in (1, 4):
         torch.testing.assert_close(_last_exit(network, examples[:batch]), model(examples[:batch]))
-    with pytest.raises(RequestError, match=r"cannot cut after '2.first': it lies inside '2', which is kept whole"):
+    with pytest.raises(RequestError, match=r"cannot cut after '2.first': it is inside '2', which is kept whole"):
         attach_exits(model, ["2.first"], example=examples)
     with pytest.raises(RequestError, match=rf"cannot be taken apart: .*{reason}.*elfnet.from_blocks"):
         attach_exits(inner, example=examples.flatten(1))
@@ -210,7 +210,7 @@ def test_outputs_that_are_not_logits(output: Callable[[Tensor], object], message
         attach_exits(Odd(), example=examples)
 
 
-def test_modules_beside_which_something_waits_are_not_opened(examples: Tensor) -> None:
+def test_modules_called_while_another_tensor_is_live_are_not_opened(examples: Tensor) -> None:
     class Residual(nn.Module):
         def __init__(self) -> None:
             super().__init__()

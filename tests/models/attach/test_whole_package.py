@@ -1,4 +1,4 @@
-"""What the rest of the package does with a network works on one with attached exits, unchanged."""
+"""All other parts of the package work on networks with attached exits."""
 
 import copy
 from collections.abc import Callable
@@ -63,7 +63,7 @@ def test_training_lowers_the_loss(attached: Attached, images: Tensor, left: Lite
         losses.append(loss.item())
         gone += int((~visited_EB).sum())
     assert losses[-1] < 0.9 * losses[0]
-    assert gone > 0, "nobody left, so that drop was not put to the test"
+    assert gone > 0, "no example stopped early, so drop was not tested"
 
 
 def test_cost_is_the_originals_and_agrees_with_the_cuts(build_model: Build, images: Tensor) -> None:
@@ -95,7 +95,7 @@ def test_engine_equals_replay(attached: Attached) -> None:
         many_above=4,
         few_below=2,
     )
-    # In a wide gap between confidences at the first exit, so that some leave there and rounding moves nobody across.
+    # In a wide gap between confidences at the first exit: some examples stop there, and rounding does not change which.
     observed = np.sort(compute_confidences(table).confidence_NE[:, 0])
     middle = 5 + int(np.argmax(np.diff(observed)[5:15]))
     family = fixed_points(table, [float((observed[middle] + observed[middle + 1]) / 2)])
@@ -110,7 +110,7 @@ def test_engine_equals_replay(attached: Attached) -> None:
 KINDS = ["timm-like", "transformers-resnet", "transformers-convnext", "transformers-vit", "transformers-swin"]
 
 
-# The exporter takes seconds a network, whatever its size.
+# The exporter takes seconds per network, whatever its size.
 @pytest.fixture(scope="session", params=[pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS])
 def exported(request: pytest.FixtureRequest, build_model: Build) -> tuple[StagedNetwork, list[bytes]]:
     """A network and the graphs of its stages; torch's exporter starts a thread that stays, so it runs here."""
@@ -143,7 +143,7 @@ def test_a_checkpoint_fits_this_network_only(build_model: Build, images: Tensor,
     again = attach_exits(build_model("dense-like"), ["transition"], example=images)
     again.load_state_dict(dict(load_checkpoint(file, network=signature_of(again, IMAGE)).weights))
     assert torch.equal(again.eval()(images), network.eval()(images))
-    # The same weights, cut elsewhere: the features tell.
+    # The same weights, cut elsewhere: the shapes of the features differ.
     other = attach_exits(build_model("dense-like"), [":avg_pool2d"], example=images)
     with pytest.raises(WorkError, match="is for another network"):
         load_checkpoint(file, network=signature_of(other, IMAGE))

@@ -1,1 +1,1 @@
-"""Classifiers fitted or trained anew on the features of a finished run."""
+"""Refits: the classifiers of a finished run are changed, fitted or trained again; its features stay the same."""

@@ -1,4 +1,10 @@
-"""Refits that are not trained, as a recipe asks for them."""
+"""Refits as recipes configure them: computes those that need no training, and prepares networks for the others.
+
+`FITTED` refits (tau-norm, logit adjustment, re-sampling) need no training loop. `TRAINED` refits (cRT, LWS, balanced)
+start from the weights of a finished run and train the classifiers, or their scales, only.
+"""
+
+# Shapes: E exits, C classes
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,23 +18,44 @@ from elfnet.data.splits import Splits
 from elfnet.data.types import Examples
 from elfnet.methods.refit.classifiers import LabelledFeed, classifier_tensor
 from elfnet.methods.refit.post_hoc import adjust_biases, normalise_weights, tau_remarks, taus_record
-from elfnet.methods.refit.resampled_fit import RESAMPLERS, refit_on_resampled
+from elfnet.methods.refit.resample import RESAMPLERS
+from elfnet.methods.refit.resampled_fit import refit_on_resampled
 from elfnet.methods.refit.source_run import open_source
 from elfnet.models.layers import freeze_all_but
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import Recipe
 
 FITTED = ("tau-norm", "logit-adjustment", *RESAMPLERS)
-"""Values of `refit.method` that need no training."""
+"""Refits that need no training loop, by `refit.method`."""
+
+
+def learns_in_crt(name: str) -> bool:
+    """Whether cRT trains this tensor, from new initial weights: every tensor of a classifier."""
+    return bool(classifier_tensor(name))
+
+
+def learns_in_lws(name: str) -> bool:
+    """Whether LWS trains this tensor, from new initial weights: the scales of the classifiers."""
+    return classifier_tensor(name) == "scale"
+
+
+TRAINED: dict[str, tuple[Callable[[str], bool], str]] = {
+    "balanced": (learns_in_crt, "classifiers"),
+    "crt": (learns_in_crt, "classifiers"),
+    "lws": (learns_in_lws, "scales of the classifiers"),
+}
+"""Refits that are trained, by `refit.method`: a predicate of tensors that are trained, and their description."""
 
 
 def fit_classifiers(
     recipe: Recipe, network: StagedNetwork, splits: Splits, normalisation: Normalisation
 ) -> tuple[dict[str, Any], list[str]]:
-    """Change the classifiers of a finished run's network; the training and the calibration split are read only.
+    """Refit the classifiers of a trained network in place, with a method of `FITTED`.
+
+    Only the training and the calibration split are read.
 
     Returns:
-        What run.json keeps of it, and remarks for the log.
+        The record for run.json, and remarks for the log.
     """
     refit = recipe.refit
     device = next(network.parameters()).device
@@ -54,33 +81,19 @@ def fit_classifiers(
     )
 
 
-def learns_in_crt(name: str) -> bool:
-    """Whether a tensor of the network starts anew and is trained: all of every exit's classifier."""
-    return bool(classifier_tensor(name))
-
-
-def learns_in_lws(name: str) -> bool:
-    """Whether a tensor of the network starts anew and is trained: the scales of every exit's classifier."""
-    return classifier_tensor(name) == "scale"
-
-
-TRAINED: dict[str, tuple[Callable[[str], bool], str]] = {
-    "balanced": (learns_in_crt, "classifiers"),
-    "crt": (learns_in_crt, "classifiers"),
-    "lws": (learns_in_lws, "scales of the classifiers"),
-}
-"""By `refit.method`: which tensors start anew and learn, and what they are."""
-
-
 def start_from_run(recipe: Recipe, network: StagedNetwork, splits: Splits, *, out: Path) -> dict[str, Any] | None:
-    """Load the weights of the run that the recipe starts from; None for a recipe that starts from none.
+    """Load the weights of the run that the recipe starts from.
 
     Args:
-        network: newly built; what learns keeps the weights it was built with.
-        out: where the new run goes.
+        network: a newly built network. Tensors that the refit trains keep their initial weights.
+        out: the directory of the new run.
 
     Returns:
-        What run.json keeps of it.
+        The record for run.json; None if the recipe does not start from a run.
+
+    Raises:
+        RequestError: the run does not fit the recipe, or is not finished.
+        WorkError: the data has changed since the run was trained.
     """
     if recipe.refit.method not in TRAINED or is_second_stage(recipe):
         return None
@@ -92,15 +105,15 @@ def start_from_run(recipe: Recipe, network: StagedNetwork, splits: Splits, *, ou
 
 
 def is_second_stage(recipe: Recipe) -> bool:
-    """Whether the refit follows the training of the same run, and starts from no other."""
+    """Whether the refit is the second stage of the same run, instead of starting from another run."""
     return recipe.refit.method == "balanced" and not recipe.refit.run
 
 
 def take_over(method: str, network: StagedNetwork, weights: Mapping[str, Tensor]) -> str:
-    """Load all weights but those that the refit starts anew; these stay as the network was built.
+    """Load all weights except those that the refit trains, which keep their initial values.
 
     Returns:
-        What starts anew, in words.
+        A description of the tensors that are trained.
     """
     learns, what = TRAINED[method]
     own = network.state_dict()
@@ -109,6 +122,6 @@ def take_over(method: str, network: StagedNetwork, weights: Mapping[str, Tensor]
 
 
 def freeze_what_stays(method: str, network: StagedNetwork) -> None:
-    """Freeze all that this refit does not train; nothing for a recipe without one."""
+    """Freeze every tensor that the refit `method` does not train; do nothing for a method that is not trained."""
     if method in TRAINED:
         freeze_all_but(network, TRAINED[method][0])

@@ -1,7 +1,9 @@
-"""The classifiers of a network's heads, and the features they read."""
+"""Linear classifiers of a trained network: finding them, computing their inputs and outputs, and fitting them.
 
-# Shapes: N examples, E exits, F features (of one exit), C classes
-# Shapes: M examples, F features, C classes
+A fit is a softmax regression with weight decay, solved by L-BFGS.
+"""
+
+# Shapes: N examples of a split, M examples of a fit, E exits, F features (of one exit), C classes
 
 import re
 from collections.abc import Callable, Iterator
@@ -22,65 +24,68 @@ from elfnet.models.heads import Head, LinearClassifier
 from elfnet.models.layers import evaluation_mode
 from elfnet.models.staged import StagedNetwork
 
-_OF_CLASSIFIER = re.compile(r"heads\.\d+\.classifier\.(.+)")
+_CLASSIFIER_TENSOR = re.compile(r"heads\.\d+\.classifier\.(.+)")
+MAX_STEPS = 2_000
+SMALL_GRADIENT = 1e-6
+"""A fit has converged if no derivative is larger than this. Further steps change the loss in the tenth digit."""
 
 
 def classifier_tensor(name: str) -> str:
-    """What a tensor of the network's state is called within its classifier; empty if it belongs to none."""
-    found = _OF_CLASSIFIER.fullmatch(name)
-    return found[1] if found else ""
+    """The name of a tensor of the state dict within its classifier; empty if it belongs to no classifier."""
+    match = _CLASSIFIER_TENSOR.fullmatch(name)
+    return match[1] if match else ""
 
 
 def linear_classifiers(network: StagedNetwork) -> list[LinearClassifier]:
-    """Of every exit, the first one first."""
-    found = []
+    """The classifier of every exit, in the order of the exits."""
+    classifiers = []
     for head in network.heads:
-        assert isinstance(head, Head), "networks of recipes have no others, but for BBN, which is refused"
-        assert isinstance(head.classifier, LinearClassifier), "the recipe refuses others"
-        found.append(head.classifier)
-    return found
+        assert isinstance(head, Head), "the recipe refuses other heads"
+        assert isinstance(head.classifier, LinearClassifier), "the recipe refuses other classifiers"
+        classifiers.append(head.classifier)
+    return classifiers
 
 
 @dataclass(frozen=True)
 class LabelledFeed:
-    """A split as evaluation sees it: every example once, without augmentation."""
+    """A split for evaluation, with labels: every example once, without augmentation."""
 
     batches: EvaluationFeed
     examples: Examples
 
     def labels(self) -> Ints:
-        """Of the examples that the last pass over the batches gave."""
+        """The labels of the examples that the last pass over `batches` returned, in their order."""
         labels_N: Ints = self.examples.labels_N[self.batches.rows()]
         return labels_N
 
 
 def logits_and_labels(network: StagedNetwork, feed: LabelledFeed) -> tuple[list[Tensor], Ints]:
-    """What the classifier of every exit gives, E tensors of shape (N, C) in float64; and labels (N,)."""
-    answers_NEC = torch.from_numpy(logits_of(network, feed.batches)).double()
-    logits_ENC = own_logits(answers_NEC.transpose(0, 1), network.experts)
+    """The output of the classifier of every exit, E tensors of shape (N, C) in float64, and the labels (N,)."""
+    outputs_NEC = torch.from_numpy(logits_of(network, feed.batches)).double()
+    logits_ENC = own_logits(outputs_NEC.transpose(0, 1), network.experts)
     return list(logits_ENC), feed.labels()
 
 
 @torch.no_grad()
 def classifier_features(network: StagedNetwork, feed: LabelledFeed) -> tuple[list[Tensor], Ints]:
-    """What the classifier of every exit reads, E tensors of shape (N, F) in float64 on the CPU; and labels (N,)."""
-    parts: list[list[Tensor]] = [[] for _ in range(network.exits)]
-    with evaluation_mode(network), _listening(network, parts):
+    """The input of the classifier of every exit, E tensors (N, F) in float64 on the CPU, and the labels (N,)."""
+    batches_E: list[list[Tensor]] = [[] for _ in range(network.exits)]
+    with evaluation_mode(network), _record_inputs(network, batches_E):
         for images in feed.batches:
             network.forward(images)
-    return [torch.cat(part) for part in parts], np.asarray(feed.labels())
+    return [torch.cat(batches) for batches in batches_E], np.asarray(feed.labels())
 
 
 @contextmanager
-def _listening(network: StagedNetwork, parts: list[list[Tensor]]) -> Iterator[None]:
-    """Keep what goes into each classifier while the network runs."""
+def _record_inputs(network: StagedNetwork, batches_E: list[list[Tensor]]) -> Iterator[None]:
+    """Append the input of each classifier to its list while the network runs."""
 
-    def keeping_in(part: list[Tensor]) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-        return lambda _, inputs: part.append(inputs[0].double().cpu())
+    def append_to(batches: list[Tensor]) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+        return lambda _, inputs: batches.append(inputs[0].double().cpu())
 
     handles = [
-        classifier.register_forward_pre_hook(keeping_in(part))
-        for classifier, part in zip(linear_classifiers(network), parts, strict=True)
+        classifier.register_forward_pre_hook(append_to(batches))
+        for classifier, batches in zip(linear_classifiers(network), batches_E, strict=True)
     ]
     try:
         yield
@@ -89,13 +94,15 @@ def _listening(network: StagedNetwork, parts: list[list[Tensor]]) -> Iterator[No
             handle.remove()
 
 
-MAX_STEPS = 2_000
-SMALL_GRADIENT = 1e-6
-"""The largest derivative by any weight at which the fit is done; losses differ in the tenth digit from there on."""
-
-
 class SoftmaxFit(NamedTuple):
-    """Weights (C, F) and bias (C,) in float64, the steps taken, and the largest derivative that is left."""
+    """The result of a fit.
+
+    Attributes:
+        weight_CF: weights in float64.
+        bias_C: biases in float64.
+        steps: the number of L-BFGS iterations.
+        gradient: the largest absolute derivative at the end.
+    """
 
     weight_CF: Tensor
     bias_C: Tensor
@@ -106,9 +113,11 @@ class SoftmaxFit(NamedTuple):
 def fit_softmax_regression(
     features_MF: Tensor, labels_M: Tensor, weight_CF: Tensor, bias_C: Tensor, *, weight_decay: float
 ) -> SoftmaxFit:
-    """Minimise mean cross-entropy + weight_decay / 2 (|W|^2 + |b|^2), which is what SGD with this decay descends.
+    """Minimise mean cross-entropy + weight_decay / 2 (|W|^2 + |b|^2), the objective of SGD with this weight decay.
 
-    With a decay the minimum is unique, so that weight_CF and bias_C, where it begins, do not decide where it ends.
+    Args:
+        weight_CF: the initial weights. With weight decay the minimum is unique and does not depend on them.
+        bias_C: the initial biases.
     """
     features_MF = features_MF.double()
     weight_CF = weight_CF.detach().double().cpu().clone().requires_grad_()

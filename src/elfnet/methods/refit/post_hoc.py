@@ -1,14 +1,16 @@
-"""tau-norm (Kang et al. 2020): every class's weights divided by their length to the power of tau; nothing is trained.
+"""Post-hoc corrections of classifiers, without training: tau-norm and logit adjustment, with tau chosen per exit.
 
-Networks give frequent classes longer weights, and with them larger logits. At tau 0 the lengths stay, at 1 all are
-equal. The bias is dropped, as the authors drop it: it was learnt beside the old lengths, and its part of the advantage
-of frequent classes would stay whatever tau is. (So tau 0 is the run without its bias, not the run.)
+tau-norm (Kang et al. 2020) divides the weights of each class by their norm to the power of tau. Networks give frequent
+classes weights of larger norm, and so larger logits. At tau 0 the norms stay the same, at tau 1 all are 1. The bias is
+set to zero, as in the authors' code: it was learnt with the old norms and favours frequent classes at every tau. So
+tau 0 is the run without its bias.
 
-Each exit has its own tau, see `choose_tau`.
+Logit adjustment (Menon et al. 2021) subtracts tau log prior from the bias.
+
+Each exit has the tau with the best balanced accuracy on the calibration split, see `choose_tau`.
 """
 
-# Shapes: N examples, F features, C classes
-# Shapes: N examples, C classes
+# Shapes: N examples, E exits, F features, C classes
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,14 +26,18 @@ from elfnet.methods.refit.classifiers import LabelledFeed, linear_classifiers, l
 from elfnet.models.heads import LinearClassifier
 from elfnet.models.staged import StagedNetwork
 
+CONSISTENT_TAU = 1.0
+"""The tau of logit adjustment that is optimal in theory. It is always reported."""
+
 
 @dataclass(frozen=True)
 class TauChoice:
-    """The tau that was chosen for an exit, and what all gave.
+    """The tau that was chosen for an exit, with the scores of all candidates.
 
     Attributes:
-        scores: (tau, balanced accuracy) of every candidate and of what is reported besides, by tau.
-        before: balanced accuracy of the run as it was.
+        tau: the chosen tau.
+        scores: (tau, balanced accuracy) of every tau that was scored, sorted by tau.
+        before: the balanced accuracy of the run before the correction.
     """
 
     tau: float
@@ -39,7 +45,7 @@ class TauChoice:
     before: float
 
     def record(self) -> dict[str, Any]:
-        """Plain JSON types."""
+        """Convert to plain JSON types."""
         return {
             "tau": self.tau,
             "score_before": self.before,
@@ -48,12 +54,12 @@ class TauChoice:
 
 
 def taus_record(choice_E: Sequence[TauChoice]) -> dict[str, Any]:
-    """Of full depth, and of every exit."""
+    """The record for run.json: the choice at the last exit, and the choices at all exits under `exits`."""
     return {**choice_E[-1].record(), "exits": [choice.record() for choice in choice_E]}
 
 
 def tau_remarks(choice_E: Sequence[TauChoice], taus: Sequence[float]) -> list[str]:
-    """What a user should see of it; also where the best may lie beyond the candidates."""
+    """Remarks for the log: the chosen taus, and a warning if the largest candidate was chosen."""
     last = choice_E[-1]
     chosen = ", ".join(f"{choice.tau:g}" for choice in choice_E)
     before, now = 100 * last.before, 100 * dict(last.scores)[last.tau]
@@ -68,63 +74,61 @@ def choose_tau(
     labels_N: Ints,
     taus: Sequence[float],
     *,
-    changed: Callable[[float], Tensor],
+    corrected: Callable[[float], Tensor],
     also_reported: Sequence[float] = (),
 ) -> TauChoice:
-    """The candidate with the best balanced accuracy; of several the smallest, which changes least.
+    """Choose the tau with the best balanced accuracy; among equals the smallest, which changes the logits least.
 
     Args:
-        logits_NC: of the run as it was.
-        changed: what these logits become with a tau.
-        also_reported: scored, but not chosen unless they are candidates.
+        logits_NC: the logits before the correction.
+        taus: the candidates.
+        corrected: maps a tau to the corrected logits.
+        also_reported: further taus that are scored but not chosen.
     """
-    scores = {tau: _score(changed(tau), labels_N) for tau in sorted({*taus, *also_reported})}
-    # Sorted by tau, and max keeps the first of equals.
+    scores = {tau: _balanced_accuracy(corrected(tau), labels_N) for tau in sorted({*taus, *also_reported})}
+    # max returns the first of equals, so the taus are sorted.
     tau = max(sorted(set(taus)), key=lambda candidate: scores[candidate])
-    return TauChoice(tau, tuple(scores.items()), _score(logits_NC, labels_N))
+    return TauChoice(tau, tuple(scores.items()), _balanced_accuracy(logits_NC, labels_N))
 
 
-def _score(logits_NC: Tensor, labels_N: Ints) -> float:
+def _balanced_accuracy(logits_NC: Tensor, labels_N: Ints) -> float:
     return balanced_accuracy(logits_NC.argmax(dim=1).numpy(), labels_N)
 
 
 @torch.no_grad()
 def normalise_weights(network: StagedNetwork, calibration: LabelledFeed, *, taus: Sequence[float]) -> list[TauChoice]:
-    """W_c / |W_c|^tau and no bias at every exit, with the best of the taus; changes the network."""
+    """Apply tau-norm in place at every exit: W_c / |W_c|^tau and no bias, with the best of the taus."""
     logits_E, labels_N = logits_and_labels(network, calibration)
     choices = []
     for classifier, logits_NC in zip(linear_classifiers(network), logits_E, strict=True):
-        choices.append(_choose_length_tau(classifier, logits_NC, labels_N, taus))
-        classifier.weight.div_(_length(classifier.weight).pow(choices[-1].tau).unsqueeze(1))
+        choices.append(_choose_norm_tau(classifier, logits_NC, labels_N, taus))
+        classifier.weight.div_(_weight_norms(classifier.weight).pow(choices[-1].tau).unsqueeze(1))
         classifier.bias.zero_()
     return choices
 
 
-def _choose_length_tau(
+def _choose_norm_tau(
     classifier: LinearClassifier, logits_NC: Tensor, labels_N: Ints, taus: Sequence[float]
 ) -> TauChoice:
-    """Dividing the weights divides what is left of the logits without the bias."""
-    length_C, bias_C = _length(classifier.weight).cpu(), classifier.bias.double().cpu()
-    return choose_tau(logits_NC, labels_N, taus, changed=lambda tau: (logits_NC - bias_C) / length_C.pow(tau))
+    norm_C, bias_C = _weight_norms(classifier.weight).cpu(), classifier.bias.double().cpu()
+    # Logits without bias are linear in the weights, so dividing the weights divides them.
+    return choose_tau(logits_NC, labels_N, taus, corrected=lambda tau: (logits_NC - bias_C) / norm_C.pow(tau))
 
 
-def _length(weight_CF: Tensor) -> Tensor:
-    """|W_c| in float64, shape (C,); weights of zero stay zero."""
-    length_C = weight_CF.double().norm(dim=1)
-    return torch.where(length_C == 0, torch.ones_like(length_C), length_C)
-
-
-THEORY = 1.0
+def _weight_norms(weight_CF: Tensor) -> Tensor:
+    """|W_c| in float64, shape (C,); 1 where it is zero, so that zero weights stay zero."""
+    norm_C = weight_CF.double().norm(dim=1)
+    return torch.where(norm_C == 0, torch.ones_like(norm_C), norm_C)
 
 
 @torch.no_grad()
 def adjust_biases(
     network: StagedNetwork, calibration: LabelledFeed, *, taus: Sequence[float], class_counts: Sequence[int]
 ) -> list[TauChoice]:
-    """b_c - tau log prior_c at every exit, with the best of the taus; changes the network.
+    """Apply logit adjustment in place at every exit: b_c - tau log prior_c, with the best of the taus.
 
     Args:
-        class_counts: training examples of each class.
+        class_counts: the number of training examples per class.
     """
     log_prior_C = log_prior(class_counts)
     logits_E, labels_N = logits_and_labels(network, calibration)
@@ -136,7 +140,7 @@ def adjust_biases(
 
 
 def _choose_adjustment_tau(logits_NC: Tensor, labels_N: Ints, taus: Sequence[float], log_prior_C: Tensor) -> TauChoice:
-    def changed(tau: float) -> Tensor:
+    def corrected(tau: float) -> Tensor:
         return logits_NC - tau * log_prior_C
 
-    return choose_tau(logits_NC, labels_N, taus, changed=changed, also_reported=[THEORY])
+    return choose_tau(logits_NC, labels_N, taus, corrected=corrected, also_reported=[CONSISTENT_TAU])

@@ -1,10 +1,9 @@
-"""ADASYN (He et al. 2008): as SMOTE, with more new examples where more neighbours are of other classes.
+"""Re-sampling of features so that classes become less imbalanced: one function per method of imbalanced-learn.
 
-A class none of whose examples has such a neighbour needs no new ones by this rule, and is left as it is.
+`RESAMPLERS` lists them by `refit.method`. Every resampler is a pure function of its arguments.
 """
 
-# Shapes: N examples, M examples afterwards, F features
-# Shapes: N examples, n of them of one class, M examples afterwards, F features
+# Shapes: N examples, n new examples of one class, M examples after re-sampling, F features, C classes
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -27,26 +26,177 @@ class Resampled:
     """Features and labels to fit a classifier on.
 
     Attributes:
-        smaller: classes with too few examples for the neighbours asked for, each with how many were looked at.
-        as_they_were: classes that the method would have changed but left, since it had nothing to go by.
+        smaller_neighbourhoods: the number of neighbours that was used, for each class with too few examples for the
+            requested number.
+        unchanged_classes: classes that the method could not change.
     """
 
     features_MF: Floats
     labels_M: Ints
-    smaller: dict[int, int] = field(default_factory=dict)
-    as_they_were: tuple[int, ...] = ()
+    smaller_neighbourhoods: dict[int, int] = field(default_factory=dict)
+    unchanged_classes: tuple[int, ...] = ()
 
 
 class Resampler(Protocol):
-    """A way of re-sampling; a pure function of its arguments."""
+    """A re-sampling method. `neighbours` is ignored by methods that use no neighbours."""
 
     def __call__(self, features_NF: Floats, labels_N: Ints, *, neighbours: int, seed: int) -> Resampled: ...
 
 
+def over_sample(features_NF: Floats, labels_N: Ints, *, neighbours: int, seed: int) -> Resampled:  # noqa: ARG001
+    """Repeat random examples until all classes are as large as the largest."""
+    sampler = _sampler_class("over_sampling", "RandomOverSampler")(random_state=seed)
+    return Resampled(*_run_sampler(sampler, features_NF, labels_N))
+
+
+def under_sample(features_NF: Floats, labels_N: Ints, *, neighbours: int, seed: int) -> Resampled:  # noqa: ARG001
+    """Drop random examples until all classes are as small as the smallest."""
+    sampler = _sampler_class("under_sampling", "RandomUnderSampler")(random_state=seed)
+    return Resampled(*_run_sampler(sampler, features_NF, labels_N))
+
+
+def cluster_under_sample(features_NF: Floats, labels_N: Ints, *, neighbours: int, seed: int) -> Resampled:  # noqa: ARG001
+    """Replace each class by as many cluster centres as the smallest class has examples."""
+    sampler = _sampler_class("under_sampling", "ClusterCentroids")(random_state=seed)
+    return Resampled(*_run_sampler(sampler, features_NF, labels_N))
+
+
+def edit_nearest_neighbours(features_NF: Floats, labels_N: Ints, *, neighbours: int, seed: int) -> Resampled:  # noqa: ARG001
+    """Drop examples whose nearest neighbours are mostly of another class (Wilson 1972).
+
+    A class that would lose all its examples keeps them.
+    """
+    n_neighbors = min(neighbours, len(labels_N) - 1)
+    sampler = _sampler_class("under_sampling", "EditedNearestNeighbours")(n_neighbors=n_neighbors, kind_sel="mode")
+    _run_sampler(sampler, features_NF, labels_N)
+    kept_N = np.zeros(len(labels_N), dtype=bool)
+    kept_N[sampler.sample_indices_] = True
+    emptied = np.setdiff1d(labels_N, labels_N[kept_N])
+    kept_N |= np.isin(labels_N, emptied)
+    return Resampled(features_NF[kept_N], labels_N[kept_N], unchanged_classes=tuple(emptied.tolist()))
+
+
+def smote(features_NF: Floats, labels_N: Ints, *, neighbours: int, seed: int) -> Resampled:
+    """SMOTE (Chawla et al. 2002): new examples between an example and its neighbours of the same class."""
+    sampler_class = _sampler_class("over_sampling", "SMOTE")
+
+    def make(sizes: dict[int, int], n_neighbors: int, seed: int) -> Any:
+        return sampler_class(sampling_strategy=sizes, k_neighbors=n_neighbors, random_state=seed)
+
+    return _grow_every_class(features_NF, labels_N, neighbours=neighbours, seed=seed, make=make)
+
+
+NEIGHBOURS_OF_ANY_CLASS = 10
+"""Borderline-SMOTE decides by so many neighbours whether an example is close to another class."""
+
+
+def borderline_smote(features_NF: Floats, labels_N: Ints, *, neighbours: int, seed: int) -> Resampled:
+    """Borderline-SMOTE (Han et al. 2005): SMOTE for examples that are close to another class."""
+    sampler_class = _sampler_class("over_sampling", "BorderlineSMOTE")
+    m_neighbors = min(NEIGHBOURS_OF_ANY_CLASS, len(labels_N) - 1)
+
+    def make(sizes: dict[int, int], n_neighbors: int, seed: int) -> Any:
+        return sampler_class(
+            sampling_strategy=sizes, k_neighbors=n_neighbors, m_neighbors=m_neighbors, random_state=seed
+        )
+
+    return _grow_every_class(features_NF, labels_N, neighbours=neighbours, seed=seed, make=make)
+
+
+NO_NEW_EXAMPLES = ("ADASYN is not suited", "No samples will be generated")
+"""Messages of imbalanced-learn if no example has a neighbour of another class, or if all counts round to zero."""
+
+
+def adasyn(features_NF: Floats, labels_N: Ints, *, neighbours: int, seed: int) -> Resampled:
+    """ADASYN (He et al. 2008): SMOTE with more new examples where more neighbours are of other classes.
+
+    A class without any neighbour of another class gets no new examples and does not change.
+    """
+    sampler_class = _sampler_class("over_sampling", "ADASYN")
+
+    def make(sizes: dict[int, int], n_neighbors: int, seed: int) -> Any:
+        return sampler_class(sampling_strategy=sizes, n_neighbors=n_neighbors, random_state=seed)
+
+    def is_unchanged(error: Exception) -> bool:
+        return any(text in str(error) for text in NO_NEW_EXAMPLES)
+
+    return _grow_every_class(
+        features_NF, labels_N, neighbours=neighbours, seed=seed, make=make, is_unchanged=is_unchanged
+    )
+
+
+RESAMPLERS: dict[str, Resampler] = {
+    "over-sampling": over_sample,
+    "under-sampling": under_sample,
+    "smote": smote,
+    "borderline-smote": borderline_smote,
+    "adasyn": adasyn,
+    "edited-nearest-neighbours": edit_nearest_neighbours,
+    "cluster-under-sampling": cluster_under_sample,
+}
+"""Resamplers by `refit.method`."""
+
+
+def _grow_every_class(
+    features_NF: Floats,
+    labels_N: Ints,
+    *,
+    neighbours: int,
+    seed: int,
+    make: Callable[[dict[int, int], int, int], Any],
+    is_unchanged: Callable[[Exception], bool] = lambda _: False,
+) -> Resampled:
+    """Grow every class to the size of the largest.
+
+    A class of n examples has at most n - 1 neighbours. A single example is repeated, as there is nothing to
+    interpolate.
+
+    Args:
+        make: creates a sampler of imbalanced-learn from (wanted size by class, neighbours, seed).
+        is_unchanged: whether an exception of the sampler means that it adds no examples.
+    """
+    size_C = np.bincount(labels_N)
+    largest = int(size_C.max())
+    features, labels = [features_NF], [labels_N]
+    smaller_neighbourhoods: dict[int, int] = {}
+    unchanged_classes = []
+    for label in np.flatnonzero((size_C > 0) & (size_C < largest)).tolist():
+        size = int(size_C[label])
+        n_neighbors = min(neighbours, size - 1)
+        if n_neighbors < neighbours:
+            smaller_neighbourhoods[label] = n_neighbors
+        if n_neighbors == 0:
+            new_nF = np.repeat(features_NF[labels_N == label], largest - 1, axis=0)
+        else:
+            sampler = make({label: largest}, n_neighbors, _class_seed(seed, label))
+            try:
+                grown_MF, _ = _run_sampler(sampler, features_NF, labels_N)
+            except (RuntimeError, ValueError) as error:
+                if not is_unchanged(error):
+                    raise
+                grown_MF = features_NF
+            # imbalanced-learn appends new examples to the given ones.
+            new_nF = grown_MF[len(features_NF) :]
+        if not len(new_nF):
+            unchanged_classes.append(label)
+        features.append(new_nF)
+        labels.append(np.full(len(new_nF), label, dtype=np.int64))
+    return Resampled(np.concatenate(features), np.concatenate(labels), smaller_neighbourhoods, tuple(unchanged_classes))
+
+
+def _class_seed(seed: int, label: int) -> int:
+    """A seed per class: classes are sampled one after the other and must not draw the same numbers."""
+    return int(np.random.SeedSequence([seed, label]).generate_state(1)[0])
+
+
 def require_imbalanced_learn() -> None:
-    """Refuse where it is not installed."""
+    """Check that imbalanced-learn is installed.
+
+    Raises:
+        RequestError: it is not.
+    """
     try:
-        with _quiet():
+        with _ignored_warnings():
             import_module("imblearn")
     except ImportError:
         raise RequestError(
@@ -54,143 +204,23 @@ def require_imbalanced_learn() -> None:
         ) from None
 
 
-def sampler_class(module: str, name: str) -> Any:
-    """A class of imbalanced-learn."""
+def _sampler_class(module: str, name: str) -> Any:
     require_imbalanced_learn()
-    with _quiet():
+    with _ignored_warnings():
         return getattr(import_module(f"imblearn.{module}"), name)
 
 
-def run_sampler(sampler: Any, features_NF: Floats, labels_N: Ints) -> tuple[Floats, Ints]:
-    """Features and labels that a sampler makes of these."""
-    limits = import_module("threadpoolctl").threadpool_limits
-    # Several threads add up cluster centres in the order in which they come, which is another one each time.
-    with _quiet(), limits(limits=1, user_api="openmp"):
+def _run_sampler(sampler: Any, features_NF: Floats, labels_N: Ints) -> tuple[Floats, Ints]:
+    threadpool_limits = import_module("threadpoolctl").threadpool_limits
+    # With several threads the order in which cluster centres are summed, and so the result, differs between runs.
+    with _ignored_warnings(), threadpool_limits(limits=1, user_api="openmp"):
         features_MF, labels_M = sampler.fit_resample(features_NF, labels_N)
     return np.asarray(features_MF, dtype=np.float64), np.asarray(labels_M, dtype=np.int64)
 
 
-def seed_of_class(seed: int, label: int) -> int:
-    """Classes are sampled one by one, and draw different numbers."""
-    return int(np.random.SeedSequence([seed, label]).generate_state(1)[0])
-
-
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """About versions, duplicates among few examples and the like: none of it is the user's to act on."""
+def _ignored_warnings() -> Iterator[None]:
+    """Hide warnings about versions or duplicates among few examples: a user cannot act on them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-
-
-def cluster_under_sample(features_NF: Floats, labels_N: Ints, *, neighbours: int, seed: int) -> Resampled:  # noqa: ARG001
-    sampler = sampler_class("under_sampling", "ClusterCentroids")(random_state=seed)
-    return Resampled(*run_sampler(sampler, features_NF, labels_N))
-
-
-def edit_nearest_neighbours(features_NF: Floats, labels_N: Ints, *, neighbours: int, seed: int) -> Resampled:  # noqa: ARG001
-    near = min(neighbours, len(labels_N) - 1)
-    sampler = sampler_class("under_sampling", "EditedNearestNeighbours")(n_neighbors=near, kind_sel="mode")
-    run_sampler(sampler, features_NF, labels_N)
-    kept_N = np.zeros(len(labels_N), dtype=bool)
-    kept_N[sampler.sample_indices_] = True
-    emptied = np.setdiff1d(labels_N, labels_N[kept_N])
-    kept_N |= np.isin(labels_N, emptied)
-    return Resampled(features_NF[kept_N], labels_N[kept_N], as_they_were=tuple(emptied.tolist()))
-
-
-def over_sample(features_NF: Floats, labels_N: Ints, *, neighbours: int, seed: int) -> Resampled:  # noqa: ARG001
-    sampler = sampler_class("over_sampling", "RandomOverSampler")(random_state=seed)
-    return Resampled(*run_sampler(sampler, features_NF, labels_N))
-
-
-MakeSampler = Callable[[dict[int, int], int, int], Any]
-"""A sampler of imbalanced-learn from (wanted size by class, neighbours, seed)."""
-
-
-def grow_every_class(
-    features_NF: Floats,
-    labels_N: Ints,
-    *,
-    neighbours: int,
-    seed: int,
-    make: MakeSampler,
-    nothing_to_do: Callable[[Exception], bool] = lambda _: False,
-) -> Resampled:
-    """Grow every class to the size of the largest.
-
-    A class of n examples has neighbourhoods of at most n - 1; that of one example is repeated, as nothing lies between.
-
-    Args:
-        nothing_to_do: whether an exception of the sampler means that it finds no place for new examples.
-    """
-    size_C = np.bincount(labels_N)
-    largest = int(size_C.max())
-    features, labels = [features_NF], [labels_N]
-    smaller: dict[int, int] = {}
-    as_they_were = []
-    for label in np.flatnonzero((size_C > 0) & (size_C < largest)).tolist():
-        size = int(size_C[label])
-        near = min(neighbours, size - 1)
-        if near < neighbours:
-            smaller[label] = near
-        if near == 0:
-            new_nF = np.repeat(features_NF[labels_N == label], largest - 1, axis=0)
-        else:
-            sampler = make({label: largest}, near, seed_of_class(seed, label))
-            try:
-                grown_MF, _ = run_sampler(sampler, features_NF, labels_N)
-            except (RuntimeError, ValueError) as error:
-                if not nothing_to_do(error):
-                    raise
-                grown_MF = features_NF
-            # What is new stands behind what was there.
-            new_nF = grown_MF[len(features_NF) :]
-        if not len(new_nF):
-            as_they_were.append(label)
-        features.append(new_nF)
-        labels.append(np.full(len(new_nF), label, dtype=np.int64))
-    return Resampled(np.concatenate(features), np.concatenate(labels), smaller, tuple(as_they_were))
-
-
-# What imbalanced-learn says where no example has a neighbour of another class, or all shares round to zero.
-NO_PLACE = ("ADASYN is not suited", "No samples will be generated")
-
-
-def adasyn(features_NF: Floats, labels_N: Ints, *, neighbours: int, seed: int) -> Resampled:
-    kind = sampler_class("over_sampling", "ADASYN")
-
-    def make(sizes: dict[int, int], near: int, seed: int) -> Any:
-        return kind(sampling_strategy=sizes, n_neighbors=near, random_state=seed)
-
-    def no_place(error: Exception) -> bool:
-        return any(text in str(error) for text in NO_PLACE)
-
-    return grow_every_class(features_NF, labels_N, neighbours=neighbours, seed=seed, make=make, nothing_to_do=no_place)
-
-
-NEIGHBOURS_OF_ANY_CLASS = 10
-
-
-def borderline_smote(features_NF: Floats, labels_N: Ints, *, neighbours: int, seed: int) -> Resampled:
-    kind = sampler_class("over_sampling", "BorderlineSMOTE")
-    around = min(NEIGHBOURS_OF_ANY_CLASS, len(labels_N) - 1)
-
-    def make(sizes: dict[int, int], near: int, seed: int) -> Any:
-        return kind(sampling_strategy=sizes, k_neighbors=near, m_neighbors=around, random_state=seed)
-
-    return grow_every_class(features_NF, labels_N, neighbours=neighbours, seed=seed, make=make)
-
-
-def smote(features_NF: Floats, labels_N: Ints, *, neighbours: int, seed: int) -> Resampled:
-    kind = sampler_class("over_sampling", "SMOTE")
-
-    def make(sizes: dict[int, int], near: int, seed: int) -> Any:
-        return kind(sampling_strategy=sizes, k_neighbors=near, random_state=seed)
-
-    return grow_every_class(features_NF, labels_N, neighbours=neighbours, seed=seed, make=make)
-
-
-def under_sample(features_NF: Floats, labels_N: Ints, *, neighbours: int, seed: int) -> Resampled:  # noqa: ARG001
-    sampler = sampler_class("under_sampling", "RandomUnderSampler")(random_state=seed)
-    return Resampled(*run_sampler(sampler, features_NF, labels_N))

@@ -1,6 +1,6 @@
-"""Classifiers fitted anew on features of the training split that were made less unequal in number by class."""
+"""Fit the classifiers of a trained network again, on re-sampled features of the training split."""
 
-# Shapes: N examples, M after re-sampling, F features, C classes
+# Shapes: N examples, M examples after re-sampling, E exits, F features, C classes
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,32 +14,12 @@ from elfnet.methods.refit.classifiers import (
     fit_softmax_regression,
     linear_classifiers,
 )
-from elfnet.methods.refit.resample import (
-    Resampled,
-    Resampler,
-    adasyn,
-    borderline_smote,
-    cluster_under_sample,
-    edit_nearest_neighbours,
-    over_sample,
-    require_imbalanced_learn,
-    smote,
-    under_sample,
-)
+from elfnet.methods.refit.resample import Resampled, Resampler, require_imbalanced_learn
 from elfnet.models.heads import LinearClassifier
 from elfnet.models.staged import StagedNetwork
 
-RESAMPLERS: dict[str, Resampler] = {
-    "over-sampling": over_sample,
-    "under-sampling": under_sample,
-    "smote": smote,
-    "borderline-smote": borderline_smote,
-    "adasyn": adasyn,
-    "edited-nearest-neighbours": edit_nearest_neighbours,
-    "cluster-under-sampling": cluster_under_sample,
-}
-"""By `refit.method`."""
 CLASSES_SHOWN = 5
+"""The number of class names in a remark."""
 
 
 def refit_on_resampled(
@@ -52,35 +32,39 @@ def refit_on_resampled(
     weight_decay: float,
     class_names: Sequence[str],
 ) -> tuple[dict[str, Any], list[str]]:
-    """Re-sample the features of every exit, each for itself, and fit its classifier on them; changes the network.
+    """Re-sample the features of every exit separately, and fit its classifier on them in place.
+
+    Args:
+        train: the training split.
+        neighbours: the number of neighbours, for resamplers that use them.
 
     Returns:
-        What run.json keeps of it, and remarks for the log.
+        The record for run.json, and remarks for the log.
     """
     require_imbalanced_learn()
     features_E, labels_N = classifier_features(network, train)
     exits: list[dict[str, Any]] = []
-    smaller: dict[int, int] = {}
+    smaller_neighbourhoods: dict[int, int] = {}
     remarks = []
     for number, (classifier, features_NF) in enumerate(zip(linear_classifiers(network), features_E, strict=True), 1):
         resampled = resample(features_NF.numpy(), labels_N, neighbours=neighbours, seed=seed)
-        exits.append(_refit(classifier, resampled, weight_decay))
-        exits[-1]["classes_as_they_were"] = [class_names[c] for c in resampled.as_they_were]
-        # Decided by the sizes of the classes, so the same at every exit.
-        smaller = resampled.smaller
+        exits.append(_fit_in_place(classifier, resampled, weight_decay))
+        exits[-1]["classes_as_they_were"] = [class_names[c] for c in resampled.unchanged_classes]
+        # It depends on the sizes of the classes only, so it is equal at every exit.
+        smaller_neighbourhoods = resampled.smaller_neighbourhoods
         if exits[-1]["largest_derivative"] > SMALL_GRADIENT:
-            remarks.append(f"the fit at exit {number} stopped after {exits[-1]['steps']} steps")
-    if smaller:
-        remarks.insert(0, _say_smaller(smaller, neighbours, class_names))
-    left = [f"{len(one['classes_as_they_were'])} at exit {number}" for number, one in enumerate(exits, 1)]
+            remarks.append(f"the fit at exit {number} did not converge in {exits[-1]['steps']} steps")
+    if smaller_neighbourhoods:
+        remarks.insert(0, _smaller_remark(smaller_neighbourhoods, neighbours, class_names))
+    unchanged = [f"{len(one['classes_as_they_were'])} at exit {number}" for number, one in enumerate(exits, 1)]
     if any(one["classes_as_they_were"] for one in exits):
-        remarks.append(f"classes left as they were: {', '.join(left)}")
-    record = {"exits": exits, "smaller_neighbourhoods": {class_names[c]: near for c, near in smaller.items()}}
-    return record, remarks
+        remarks.append(f"classes without a change: {', '.join(unchanged)}")
+    by_name = {class_names[c]: number for c, number in smaller_neighbourhoods.items()}
+    return {"exits": exits, "smaller_neighbourhoods": by_name}, remarks
 
 
 @torch.no_grad()
-def _refit(classifier: LinearClassifier, resampled: Resampled, weight_decay: float) -> dict[str, Any]:
+def _fit_in_place(classifier: LinearClassifier, resampled: Resampled, weight_decay: float) -> dict[str, Any]:
     fit = fit_softmax_regression(
         torch.from_numpy(resampled.features_MF),
         torch.from_numpy(resampled.labels_M),
@@ -93,7 +77,7 @@ def _refit(classifier: LinearClassifier, resampled: Resampled, weight_decay: flo
     return {"examples": len(resampled.labels_M), "steps": fit.steps, "largest_derivative": fit.gradient}
 
 
-def _say_smaller(smaller: dict[int, int], neighbours: int, class_names: Sequence[str]) -> str:
-    shown = ", ".join(f"{class_names[c]} {near}" for c, near in list(smaller.items())[:CLASSES_SHOWN])
+def _smaller_remark(smaller: dict[int, int], neighbours: int, class_names: Sequence[str]) -> str:
+    shown = ", ".join(f"{class_names[c]} {number}" for c, number in list(smaller.items())[:CLASSES_SHOWN])
     more = ", ..." if len(smaller) > CLASSES_SHOWN else ""
     return f"smaller neighbourhoods than {neighbours} in {len(smaller)} small classes ({shown}{more})"

@@ -1,4 +1,4 @@
-"""The finished run that a refit starts from, and refusing one that does not fit."""
+"""The finished run that a refit starts from, and the checks that it fits the recipe of the refit."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from elfnet.recipe.stages import final_model, total_epochs
 from elfnet.run.checkpoint import Checkpoint, load_run_checkpoint
 from elfnet.run.directory import RunDirectory, open_run
 
-NOT_THE_EXAMPLES = {
+SETTINGS_THAT_MAY_DIFFER = {
     "sampler",
     "augment",
     "pad",
@@ -31,21 +31,22 @@ NOT_THE_EXAMPLES = {
     "many_above",
     "few_below",
 }
-"""Settings of data that change how examples are shown, read or grouped, not which ones there are."""
-PLACES = ("directory", "root", "train", "calibration", "test")
-"""Where files are: they may have been moved. Whether it is the same data, its fingerprint tells."""
-OF_EVERY_NETWORK = ("backbone", "exits", "branches", "head")
-OF_EXITS = ("exit_head", "head_filters", "head_stride", "experts")
-_OR_BOTH = ", or set refit.epochs, such as 10, to train both stages in one run"
+"""Data settings that change how examples are augmented, read or grouped, but not which examples there are."""
+DATA_LOCATIONS = ("directory", "root", "train", "calibration", "test")
+"""Data settings that say where files are. Files may move; the fingerprint tells whether the data is equal."""
+NETWORK_SETTINGS = ("backbone", "exits", "branches", "head")
+EXIT_SETTINGS = ("exit_head", "head_filters", "head_stride", "experts")
 
 
 @dataclass(frozen=True)
 class SourceRun:
-    """A finished run.
+    """A finished run that a refit starts from.
 
     Attributes:
-        named: the run as the user named it.
-        checkpoint: its last one; tables report that one, too.
+        named: the path of the run, as the user wrote it.
+        recipe: its recipe.
+        info: the content of its run.json.
+        checkpoint: its last checkpoint.
     """
 
     named: str
@@ -54,7 +55,7 @@ class SourceRun:
     checkpoint: Checkpoint
 
     def record(self, method: str) -> dict[str, Any]:
-        """For the new run's own record."""
+        """The record of the source for run.json of the new run."""
         return {
             "method": method,
             "run": self.named,
@@ -63,27 +64,36 @@ class SourceRun:
         }
 
     def require_same_examples(self, data: DataRecipe, splits: Splits) -> None:
-        """Refuse data whose settings agree and whose content does not."""
+        """Check that the data has the content that the run was trained on.
+
+        Raises:
+            RequestError: the data differs, and so does a setting of its location.
+            WorkError: the data differs although the settings are equal.
+        """
         if self.info["data"]["fingerprint"] == splits.fingerprint:
             return
-        for name in PLACES:
-            there, asked = getattr(self.recipe.data, name), getattr(data, name)
-            if there != asked:
-                raise RequestError(_differs(self.named, f"data.{name}", there, asked))
+        for name in DATA_LOCATIONS:
+            expected, found = getattr(self.recipe.data, name), getattr(data, name)
+            if expected != found:
+                raise RequestError(_mismatch(self.named, f"data.{name}", expected, found))
         raise WorkError(f"the data is not what the run in {self.named} was trained on; restore it, or name another run")
 
 
 def open_source(recipe: Recipe, *, out: Path) -> SourceRun:
-    """The run that a recipe starts from; refused with one line if it cannot.
+    """Open the run that a recipe starts from.
 
     Args:
-        out: where the new run goes.
+        out: the directory of the new run.
+
+    Raises:
+        RequestError: no run is named, or the run is not finished, or it does not fit the recipe.
     """
     named = recipe.refit.run
     if not named:
+        two_stages = ", or set refit.epochs, such as 10, to train both stages in one run"
         raise RequestError(
             f"refit.method={recipe.refit.method} starts from a finished run; name it with --from RUN (refit.run in a "
-            f"recipe){_OR_BOTH if recipe.refit.method == 'balanced' else ''}"
+            f"recipe){two_stages if recipe.refit.method == 'balanced' else ''}"
         )
     run = open_run(Path(named).expanduser())
     if run.root.resolve() == out.resolve():
@@ -91,50 +101,51 @@ def open_source(recipe: Recipe, *, out: Path) -> SourceRun:
     source, info = run.recipe(), run.info()
     if "network" in info:
         raise RequestError(
-            f"the run in {named} trained a network that was handed in; refit.method={recipe.refit.method} needs the "
-            "network of a recipe"
+            f"the run in {named} trained a network passed as network=; refit.method={recipe.refit.method} needs a run "
+            "whose recipe describes the network"
         )
     _require_same_data(named, source.data, recipe.data)
     _require_same_network(named, final_model(source), recipe)
-    return SourceRun(named, source, info, _finished(run, source, info))
+    return SourceRun(named, source, info, _load_finished(run, source, info))
 
 
-def _finished(run: RunDirectory, recipe: Recipe, info: dict[str, Any]) -> Checkpoint:
-    epochs, way_out = total_epochs(recipe), f"finish it with 'elfnet train --resume --out {run.root}' first"
+def _load_finished(run: RunDirectory, recipe: Recipe, info: dict[str, Any]) -> Checkpoint:
+    """The last checkpoint of a run; refused if the run is not finished."""
+    epochs, hint = total_epochs(recipe), f"finish it with 'elfnet train --resume --out {run.root}' first"
     if not run.checkpoint("last").is_file():
-        raise RequestError(f"the run in {run.root} has 0 of {epochs} epochs; {way_out}")
+        raise RequestError(f"the run in {run.root} has 0 of {epochs} epochs; {hint}")
     last, _ = load_run_checkpoint(run, "last", recipe, info)
     if last.epochs_done < epochs:
-        raise RequestError(f"the run in {run.root} has {last.epochs_done} of {epochs} epochs; {way_out}")
+        raise RequestError(f"the run in {run.root} has {last.epochs_done} of {epochs} epochs; {hint}")
     return last
 
 
-def _require_same_data(named: str, source: DataRecipe, asked: DataRecipe) -> None:
+def _require_same_data(named: str, source: DataRecipe, data: DataRecipe) -> None:
     for name in DataRecipe.model_fields:
-        if name in NOT_THE_EXAMPLES or name in PLACES:
+        if name in SETTINGS_THAT_MAY_DIFFER or name in DATA_LOCATIONS:
             continue
-        if getattr(source, name) != getattr(asked, name):
-            raise RequestError(_differs(named, f"data.{name}", getattr(source, name), getattr(asked, name)))
+        if getattr(source, name) != getattr(data, name):
+            raise RequestError(_mismatch(named, f"data.{name}", getattr(source, name), getattr(data, name)))
 
 
 def _require_same_network(named: str, source: ModelRecipe, recipe: Recipe) -> None:
-    # LWS puts scales before linear classifiers that are there.
+    # LWS adds scales to the linear classifiers of the run.
     head = "linear" if recipe.refit.method == "lws" else recipe.model.head
-    there, asked = resolve_defaults(source), resolve_defaults(recipe.model.model_copy(update={"head": head}))
-    for name in (*OF_EVERY_NETWORK, *(OF_EXITS if asked.exits else ())):
-        if getattr(there, name) != getattr(asked, name):
-            raise RequestError(_differs(named, f"model.{name}", getattr(there, name), getattr(asked, name)))
+    expected, found = resolve_defaults(source), resolve_defaults(recipe.model.model_copy(update={"head": head}))
+    for name in (*NETWORK_SETTINGS, *(EXIT_SETTINGS if found.exits else ())):
+        if getattr(expected, name) != getattr(found, name):
+            raise RequestError(_mismatch(named, f"model.{name}", getattr(expected, name), getattr(found, name)))
 
 
-def _differs(named: str, setting: str, there: object, asked: object) -> str:
+def _mismatch(named: str, setting: str, expected: object, found: object) -> str:
     return (
-        f"the run in {named} has {setting}={_text(there)}, and this recipe {setting}={_text(asked)}; "
-        f"make them the same with --{setting}, or name another run"
+        f"the run in {named} has {setting}={_format(expected)}, and this recipe {setting}={_format(found)}; "
+        f"make them equal with --{setting}, or name another run"
     )
 
 
-def _text(value: object) -> str:
-    """As it is written on the command line."""
+def _format(value: object) -> str:
+    """Format a value as it is written on the command line."""
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)

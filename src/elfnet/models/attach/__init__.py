@@ -1,4 +1,8 @@
-"""Exits on any classifier: record what it computes, find where it can be cut, prove the parts equal to the whole."""
+"""Attach exits to any image classifier: record its forward pass, find legal cuts, build stages, check the result.
+
+`attach_exits` does all of this. `legal_cuts` lists the places for exits. `from_blocks` builds the same network from
+stages given by hand.
+"""
 
 from typing import TYPE_CHECKING
 

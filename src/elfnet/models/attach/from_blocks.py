@@ -1,4 +1,4 @@
-"""For models that cannot be taken apart: the user says what the stages are."""
+"""`from_blocks`: a staged network from modules given by hand, for models that `attach_exits` cannot take apart."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -11,8 +11,8 @@ from elfnet.errors import RequestError
 from elfnet.models.attach.attach_exits import DEFAULT_EXITS, prove_equal
 from elfnet.models.attach.cuts import Cut, even_cuts
 from elfnet.models.attach.heads import ChannelPlace, HeadBuilder, OriginalHead, early_heads, refuse_mixed_classifiers
-from elfnet.models.attach.recorder import undisturbed
-from elfnet.models.flops import counting
+from elfnet.models.attach.recorder import restored_state
+from elfnet.models.flops import flop_counter
 from elfnet.models.staged import StagedNetwork
 
 
@@ -29,15 +29,23 @@ def from_blocks(
     channels: ChannelPlace = "auto",
     same_as: nn.Module | None = None,
 ) -> StagedNetwork:
-    """A staged network from modules that follow each other: each maps one tensor to one tensor.
+    """Build a staged network from modules that run one after the other; each maps one tensor to one tensor.
 
     Args:
-        stem: from images to the first features.
-        head: from the last features to logits (B, C); the last exit.
-        at: how many blocks have run before each exit; 0 is behind the stem. `auto`: even shares of the cost.
-        exits: for `auto`, how many exits in all, the last included (3).
-        exit_head: as `head` of `attach_exits`, and so are `classifier` and `channels`.
-        same_as: a model that must give the same logits; refused otherwise.
+        stem: the module from images to the first features.
+        blocks: the modules between stem and head.
+        head: the module from the last features to logits (B, C). It is the last exit.
+        at: the number of blocks before each exit; 0 is directly after the stem. With `auto`, the exits divide the cost
+            of the model into equal parts.
+        example: a batch of inputs on the device of the modules.
+        exits: the number of exits for `auto`, including the last one (default 3).
+        exit_head: the kind of the new heads; see `head` of `attach_exits`.
+        classifier: the classifier of the new heads; see `attach_exits`.
+        channels: the position of the channels in feature maps; see `attach_exits`.
+        same_as: a model whose logits the last exit must return.
+
+    Raises:
+        RequestError: an argument is wrong, or the logits differ from those of `same_as`.
 
     Example:
         >>> blocks = [nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(4)]
@@ -45,7 +53,7 @@ def from_blocks(
         >>> network.exits
         3
     """
-    shares, classes = _dry_run([stem, *blocks], head, example)
+    shares, classes = _measure_modules([stem, *blocks], head, example)
     if at == "auto":
         places = [
             Cut(str(done), (str(done),), (), share, done, done)
@@ -54,10 +62,10 @@ def from_blocks(
         ]
         at = [cut.position for cut in even_cuts(places, DEFAULT_EXITS if exits is None else exits)]
     elif exits not in (None, len(at) + 1):
-        raise RequestError(f"exits={exits} and {len(at)} numbers in at contradict; exits belongs to at='auto'")
+        raise RequestError(f"exits={exits} and {len(at)} numbers in at contradict; use exits only with at='auto'")
     wrong = [done for done in at if not 0 <= done < len(blocks)]
     if wrong or not at or sorted(set(at)) != list(at):
-        raise RequestError(f"at={list(at)} must be rising numbers of blocks in 0..{len(blocks) - 1}, one for each exit")
+        raise RequestError(f"at={list(at)} must be increasing numbers of blocks in 0..{len(blocks) - 1}, one per exit")
     modules = [stem, *blocks]
     edges = [0, *(done + 1 for done in at), len(modules)]
     stages: list[nn.Module] = [nn.Sequential(*modules[first:last]) for first, last in pairwise(edges)]
@@ -72,12 +80,12 @@ def from_blocks(
 
 
 @torch.no_grad()
-def _dry_run(modules: Sequence[nn.Module], head: nn.Module, example: Tensor) -> tuple[list[float], int]:
-    """The share of the cost up to and including each module, and the number of classes."""
+def _measure_modules(modules: Sequence[nn.Module], head: nn.Module, example: Tensor) -> tuple[list[float], int]:
+    """The fraction of the cost up to and including each module, and the number of classes."""
     costs = []
     features = example
     for number, module in enumerate([*modules, head]):
-        with undisturbed(module), counting() as counter:
+        with restored_state(module), flop_counter() as counter:
             features = module.eval()(features)
         costs.append(counter.get_total_flops())
         name = "head" if module is head else "stem" if number == 0 else f"blocks[{number - 1}]"
@@ -86,7 +94,10 @@ def _dry_run(modules: Sequence[nn.Module], head: nn.Module, example: Tensor) -> 
                 f"{name} returns a {type(features).__name__}; wrap it in a module that returns one tensor"
             )
         if features.dim() < 2 or len(features) != len(example):
-            raise RequestError(f"{name} returns shape {tuple(features.shape)}; the batch must come first and be kept")
+            raise RequestError(
+                f"{name} returns shape {tuple(features.shape)}; it must return features with {len(example)} examples "
+                "in the first dimension"
+            )
     if features.dim() != 2:
         raise RequestError(f"head returns shape {tuple(features.shape)}; it must return logits (B, classes)")
     total = max(sum(costs), 1)

@@ -1,4 +1,4 @@
-"""Heads for the features of any backbone, sized by their shape."""
+"""Heads for the features of any model: new ones, built for the shape of the features, and the model's own."""
 
 # Shapes: B batch, K channels, H height, W width, T tokens, D features of a token, C classes
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from elfnet.errors import RequestError
-from elfnet.models.attach.recorder import undisturbed
+from elfnet.models.attach.recorder import restored_state
 from elfnet.models.cifar_resnet import initialise_convolutions
 from elfnet.models.heads import CLASSIFIERS, exit_head
 from elfnet.registry import unknown_name
@@ -20,9 +20,10 @@ ChannelPlace = Literal["auto", "first", "last"]
 
 
 class TokenHead(nn.Module):
-    """Layer norm of every token, their mean (or the first one), classifier; in the classifier's precision.
+    """Layer norm per token, mean over tokens (or the first token only), and a classifier.
 
-    Features are tokens (B, T, D), vectors (B, D), or maps with channels first or last, whose places are the tokens.
+    Features are tokens (B, T, D), vectors (B, D), or maps with channels first or last, whose pixels are the tokens. The
+    head runs outside autocast, in the precision of its own parameters.
     """
 
     def __init__(self, width: int, classifier: nn.Module, *, channels_first: bool, first_token: bool) -> None:
@@ -48,12 +49,18 @@ class TokenHead(nn.Module):
 def build_head(
     shape: tuple[int, ...], classes: int, *, head: str | HeadBuilder, classifier: str, channels: ChannelPlace
 ) -> nn.Module:
-    """A head for features of this shape, without the batch: (K, H, W), (H, W, K), (T, D) or (D,).
+    """Build a head for features of a shape.
 
     Args:
+        shape: the shape without the batch: (K, H, W), (H, W, K), (T, D) or (D,).
         head: `conv` and `separable` are the paper's exits for feature maps, at stride 2 and with as many filters as
-            channels; `mean` is light and fits every shape; `class-token` reads the first token. `auto`: `separable`
-            for maps with the channels first, else `mean`. Or a function from the shape to a module.
+            channels. `mean` is cheap and fits every shape. `class-token` reads the first token. `auto` is `separable`
+            for maps with channels first, else `mean`. A function from the shape to a module is also accepted.
+        classifier: `linear` or `cosine`.
+        channels: the position of the channels in maps.
+
+    Raises:
+        RequestError: a name is unknown, or the head does not fit the shape.
     """
     if callable(head):
         return head(shape)
@@ -65,7 +72,7 @@ def build_head(
         if not first:
             raise RequestError(
                 f"head={kind!r} needs feature maps with the channels first, and the features here are {shape}; "
-                "choose head='mean' (or channels='first' if the first number is the channels)"
+                "choose head='mean' (or channels='first' if the channels come first)"
             )
         built = exit_head(
             shape[0],
@@ -86,7 +93,7 @@ def build_head(
 
 
 def _channels_first(shape: tuple[int, ...], channels: ChannelPlace) -> bool:
-    """Maps are square more often than not, which tells the channels; else they come first, as in torch."""
+    """Whether the channels come first. Most maps are square, which shows the channels; else the torch order is used."""
     if channels not in ("auto", "first", "last"):
         raise unknown_name("channels", channels, ["auto", "first", "last"])
     if len(shape) != 3:
@@ -106,23 +113,27 @@ def early_heads(
     classifier: str,
     channels: ChannelPlace,
 ) -> list[nn.Module]:
-    """One head for each stage, on the example's device, tried on the stage's features."""
+    """Build one head per stage, on the device of the example, and try each on the features of its stage.
+
+    Raises:
+        RequestError: a head does not fit the features, or does not return logits (B, C).
+    """
     heads = []
     features = example
     for stage in stages:
-        with undisturbed(stage):
+        with restored_state(stage):
             features = stage.eval()(features)
         built = build_head(tuple(features.shape[1:]), classes, head=head, classifier=classifier, channels=channels)
         if not isinstance(built, nn.Module):
-            raise RequestError(f"head must give a torch module, not a {type(built).__name__}")
+            raise RequestError(f"head must return a torch module, not a {type(built).__name__}")
         built.to(features.device)
-        with undisturbed(built):
+        with restored_state(built):
             logits = built.eval()(features)
         if not isinstance(logits, Tensor) or logits.shape != (len(example), classes):
             found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             raise RequestError(
-                f"the head for features of shape {tuple(features.shape[1:])} gives {found}; "
-                f"it must give logits of shape (B, {classes})"
+                f"the head for features of shape {tuple(features.shape[1:])} returns {found}; "
+                f"it must return logits of shape (B, {classes})"
             )
         heads.append(built)
     return heads
@@ -130,24 +141,28 @@ def early_heads(
 
 @torch.no_grad()
 def refuse_mixed_classifiers(stages: Sequence[nn.Module], last: nn.Module, example: Tensor) -> None:
-    """Cosines at the early exits and something else at the last cannot share a loss or a threshold."""
+    """Refuse cosine heads at early exits if the last exit does not return cosines.
+
+    Cosines and other logits cannot share a loss or a threshold.
+    """
     features = example
     for stage in stages:
-        with undisturbed(stage):
+        with restored_state(stage):
             features = stage.eval()(features)
-    with undisturbed(last):
-        logits, of_longer = last.eval()(features), last(features * 2)
-    if not torch.allclose(logits, of_longer, atol=1e-4) or float(logits.abs().max()) > 1.0 + 1e-4:
+    with restored_state(last):
+        # Cosines do not depend on the length of the features.
+        logits, logits_of_doubled = last.eval()(features), last(features * 2)
+    if not torch.allclose(logits, logits_of_doubled, atol=1e-4) or float(logits.abs().max()) > 1.0 + 1e-4:
         raise RequestError(
-            "classifier='cosine' needs a model whose own classifier gives cosines too; "
-            "put elfnet.models.heads.CosineClassifier there first, or choose classifier='linear'"
+            "classifier='cosine' needs a model whose own classifier returns cosines too; "
+            "replace it by elfnet.models.CosineClassifier first, or choose classifier='linear'"
         )
 
 
 class OriginalHead(nn.Module):
-    """Runs outside autocast, in the precision of its own parameters, and gives logits (B, C) of at least float32.
+    """The model's own head, run outside autocast; returns logits (B, C) of at least float32.
 
-    So logits, confidence and loss do not depend on the precision chosen for the backbone.
+    So logits, confidence and loss do not depend on the precision of the backbone.
     """
 
     def __init__(self, original: nn.Module) -> None:
@@ -156,7 +171,7 @@ class OriginalHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         parameter = next(self.original.parameters(), None)
-        # The meta device knows no autocast.
+        # The meta device does not support autocast.
         device = "cpu" if features.is_meta else features.device.type
         with torch.autocast(device_type=device, enabled=False):
             logits_BC: Tensor = self.original(features if parameter is None else features.to(parameter.dtype))

@@ -1,4 +1,8 @@
-"""What a recorded model is made of: steps in the order they ran, and what they refer to."""
+"""The intermediate representation of a recorded model: steps and their arguments, merging, and execution.
+
+A `Recording` is the list of steps of one forward pass. `merge_recordings` compares recordings made under different
+conditions and marks the arguments that depend on batch size, mode, precision or device. `execute` runs the result.
+"""
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
@@ -9,9 +13,17 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+BATCH_SIZE, OTHER_BATCH_SIZE = 2, 3
+"""The batch sizes of the recordings that are compared."""
+
 
 class NotRecordableError(Exception):
-    """The code of one module (its own, not that of the modules it calls) cannot be taken apart; `owner` is its path."""
+    """The code of a module cannot be recorded step by step.
+
+    Attributes:
+        owner: the path of the module whose own code is the reason; "" for the model itself.
+        reason: the reason, for messages.
+    """
 
     def __init__(self, owner: str, reason: str) -> None:
         super().__init__(reason)
@@ -20,7 +32,7 @@ class NotRecordableError(Exception):
 
 @dataclass(frozen=True)
 class Ref:
-    """The value of an earlier step."""
+    """A reference to the value of an earlier step."""
 
     step: int
 
@@ -34,22 +46,52 @@ class Attribute:
 
 @dataclass(frozen=True, eq=False)
 class Constant:
-    """A tensor that is neither computed by a step nor registered in the model."""
+    """A tensor that is neither the value of a step nor a parameter or buffer of the model."""
 
     tensor: Tensor
 
 
+@dataclass(frozen=True)
+class BatchDependent:
+    """An integer that depends on the batch size: `times` x batch size + `plus`."""
+
+    times: int
+    plus: int
+
+
+@dataclass(frozen=True)
+class ModeDependent:
+    """A value that depends on whether the module `owner` is in training or in evaluation mode."""
+
+    owner: str
+    training: Any
+    evaluation: Any
+
+
+@dataclass(frozen=True)
+class ParameterDtype:
+    """The dtype of the model's parameters at run time."""
+
+
+@dataclass(frozen=True)
+class ParameterDevice:
+    """The device of the model's parameters at run time."""
+
+
 @dataclass
 class Step:
-    """One thing that ran.
+    """One operation of a forward pass.
 
     Attributes:
-        kind: the input, a module called whole, a function, or one tensor out of what a step returned.
-        target: the module's path, the function, or the keys that lead to the tensor.
-        owner: path of the module whose own code asked for it ("" for the model itself).
-        shape: of the value where it is one tensor.
-        from_input: the value depends on the model's input.
-        mutates: an argument was changed in place.
+        kind: the input, a call of a module, a call of a function, or one tensor of the output of an earlier step.
+        target: the path of the module, the function, or the keys that lead to the tensor.
+        args: positional arguments; tensors are replaced by `Ref`, `Attribute` or `Constant`.
+        kwargs: keyword arguments, with the same replacements.
+        owner: the path of the module whose code made the call; "" for the model itself.
+        shape: the shape of the value; None if it is not a single tensor.
+        floating: whether the value is a floating-point tensor.
+        from_input: whether the value depends on the input of the model.
+        mutates: whether an argument was changed in place.
     """
 
     kind: Literal["input", "module", "function", "item"]
@@ -63,18 +105,19 @@ class Step:
     mutates: bool = False
 
     def refs(self) -> Iterator[int]:
-        """The steps whose values this one reads."""
+        """The indices of the steps whose values this step reads."""
         yield from (leaf.step for leaf in leaves((self.args, self.kwargs)) if isinstance(leaf, Ref))
 
 
 @dataclass
 class Recording:
-    """A model's forward pass, step by step.
+    """The forward pass of a model, step by step.
 
     Attributes:
-        ends: for each module that was called, how many steps had been taken when it returned, one number a call.
-        starts: the same for when it was called.
-        output: the step whose value is the logits.
+        steps: the steps in the order in which they ran.
+        starts: for each module that was called, the number of steps before it was called; one number per call.
+        ends: for each module that was called, the number of steps when it returned; one number per call.
+        output: the index of the step whose value is the logits.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -83,18 +126,119 @@ class Recording:
     output: int = -1
 
     def last_use(self) -> list[int]:
-        """For each step the last step that reads its value; itself where none does."""
+        """For each step, the index of the last step that reads its value; its own index if none does."""
         last = list(range(len(self.steps)))
         for index, step in enumerate(self.steps):
             for ref in step.refs():
                 last[ref] = index
-        # The caller reads the logits after everything else.
+        # The caller reads the logits after the last step.
         last[self.output] = len(self.steps)
         return last
 
 
+class _DifferenceError(Exception):
+    """Recordings differ in an argument; the text is the reason, for messages."""
+
+
+def merge_recordings(base: Recording, batch: Recording, training: Recording, precision: Recording) -> Recording:
+    """Return the base recording with arguments marked that depend on batch size, mode, precision or device.
+
+    Args:
+        base: recorded with `BATCH_SIZE` examples, in evaluation mode.
+        batch: recorded with `OTHER_BATCH_SIZE` examples.
+        training: recorded in training mode.
+        precision: recorded with parameters of another dtype.
+
+    Raises:
+        NotRecordableError: the recordings differ in another way.
+    """
+    recordings = (base, batch, training, precision)
+    merged = []
+    for index in range(max(len(recording.steps) for recording in recordings)):
+        at = [recording.steps[index] for recording in recordings if index < len(recording.steps)]
+        if len(at) < len(recordings):
+            raise _not_recordable(at, "what it computes depends on batch size, mode or precision")
+        merged.append(_merge_steps(at))
+    if len({recording.output for recording in recordings}) > 1:
+        raise NotRecordableError("", "another step computes its logits in training mode, or for another batch size")
+    return replace(base, steps=merged)
+
+
+def _not_recordable(steps: Sequence[Step], reason: str) -> NotRecordableError:
+    """Blame the innermost module first. If that does not help, its parent is next."""
+    return NotRecordableError(
+        max((step.owner for step in steps), key=lambda owner: owner.count(".") + bool(owner)), reason
+    )
+
+
+def _merge_steps(steps: Sequence[Step]) -> Step:
+    base = steps[0]
+    if any((step.kind, step.target, step.owner) != (base.kind, base.target, base.owner) for step in steps):
+        raise _not_recordable(steps, "what it computes depends on batch size, mode or precision")
+    try:
+        args = _merge([step.args for step in steps], base.owner)
+        kwargs = _merge([step.kwargs for step in steps], base.owner)
+    except _DifferenceError as difference:
+        raise _not_recordable(steps, str(difference)) from None
+    shape = base.shape
+    if shape is not None:
+        # -1 stands for the batch. The shape is kept only if the batch is the first dimension.
+        other = steps[1].shape or ()
+        shape = (-1, *shape[1:]) if other == (OTHER_BATCH_SIZE, *shape[1:]) and shape[:1] == (BATCH_SIZE,) else None
+    return replace(base, args=args, kwargs=kwargs, shape=shape)
+
+
+def _merge(values: Sequence[Any], owner: str) -> Any:
+    base = values[0]
+    kind = type(base)
+    same_kind = all(type(value) is kind for value in values)
+    if kind in (tuple, list) and same_kind and len({len(value) for value in values}) == 1:
+        return kind(_merge(items, owner) for items in zip(*values, strict=True))
+    if kind is dict and same_kind and all(value.keys() == base.keys() for value in values):
+        return {key: _merge([value[key] for value in values], owner) for key in base}
+    if kind is slice and same_kind:
+        return slice(*(_merge([getattr(v, end) for v in values], owner) for end in ("start", "stop", "step")))
+    if kind is Constant and same_kind:
+        return _merge_constants(values)
+    return _merge_plain(values, owner)
+
+
+def _merge_constants(values: Sequence[Constant]) -> Constant:
+    base = values[0].tensor.double()
+    others = (value.tensor.double() for value in values[1:])
+    if not all(other.shape == base.shape and torch.allclose(other, base, equal_nan=True) for other in others):
+        raise _DifferenceError(
+            "it uses a tensor that no torch function computed from the input, and that changes with the input"
+        )
+    return values[0]
+
+
+def _merge_plain(values: Sequence[Any], owner: str) -> Any:
+    base, batch, training, precision = values
+    if isinstance(base, torch.device):
+        return ParameterDevice()
+    if _all_equal(*values):
+        return base
+    if any(isinstance(value, Ref | Attribute | Constant) for value in values):
+        raise _DifferenceError("which tensors it combines depends on batch size, mode or precision")
+    if _all_equal(base, training, precision) and type(base) is type(batch) is int:
+        times = (batch - base) // (OTHER_BATCH_SIZE - BATCH_SIZE)
+        return BatchDependent(times, base - times * BATCH_SIZE)
+    if _all_equal(base, batch, precision) and not isinstance(base, tuple | list | dict | slice):
+        return ModeDependent(owner, training, base)
+    if _all_equal(base, batch, training) and isinstance(base, torch.dtype) and isinstance(precision, torch.dtype):
+        return ParameterDtype()
+    raise _DifferenceError(
+        "an argument in it depends on batch size, mode or precision in a way that cannot be reproduced"
+    )
+
+
+def _all_equal(*values: Any) -> bool:
+    return all(type(value) is type(values[0]) and value == values[0] for value in values)
+
+
 def leaves(value: Any) -> Iterator[Any]:
-    """Everything inside tuples, lists, dicts and slices."""
+    """Iterate over all values inside nested tuples, lists, dicts and slices."""
     if isinstance(value, tuple | list):
         for item in value:
             yield from leaves(item)
@@ -107,7 +251,7 @@ def leaves(value: Any) -> Iterator[Any]:
 
 
 def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
-    """The same structure with every leaf changed."""
+    """Apply `change` to all values inside nested tuples, lists, dicts and slices."""
     if isinstance(value, tuple):
         return tuple(map_leaves(item, change) for item in value)
     if isinstance(value, list):
@@ -119,144 +263,28 @@ def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
     return change(value)
 
 
-BATCH, OTHER_BATCH = 2, 3
-
-
-@dataclass(frozen=True)
-class OfBatch:
-    """`times` x the batch size + `plus`."""
-
-    times: int
-    plus: int
-
-
-@dataclass(frozen=True)
-class OfMode:
-    """One value while the module `owner` is in training mode, another in evaluation."""
-
-    owner: str
-    training: Any
-    evaluation: Any
-
-
-@dataclass(frozen=True)
-class ParameterDtype:
-    """The precision the parameters have when it runs."""
-
-
-@dataclass(frozen=True)
-class ParameterDevice:
-    """The device the parameters are on when it runs."""
-
-
-class _DifferenceError(Exception):
-    pass
-
-
-def agree(base: Recording, batch: Recording, training: Recording, precision: Recording) -> Recording:
-    """The base recording with everything that depends on batch size, mode, precision or device marked so.
-
-    Raises:
-        NotRecordableError: the recordings differ in a way that has no such reason.
-    """
-    recordings = (base, batch, training, precision)
-    merged = []
-    for index in range(max(len(recording.steps) for recording in recordings)):
-        at = [recording.steps[index] for recording in recordings if index < len(recording.steps)]
-        if len(at) < len(recordings):
-            raise _differs(at, "what it computes depends on batch size, mode or precision")
-        merged.append(_agree_on_step(at))
-    if len({recording.output for recording in recordings}) > 1:
-        raise NotRecordableError("", "its logits come from elsewhere in training mode, or for another batch size")
-    return replace(base, steps=merged)
-
-
-def _differs(steps: Sequence[Step], reason: str) -> NotRecordableError:
-    """The innermost module is the first suspect: if it is innocent, its parent is next."""
-    return NotRecordableError(
-        max((step.owner for step in steps), key=lambda owner: owner.count(".") + bool(owner)), reason
-    )
-
-
-def _agree_on_step(steps: Sequence[Step]) -> Step:
-    base = steps[0]
-    if any((step.kind, step.target, step.owner) != (base.kind, base.target, base.owner) for step in steps):
-        raise _differs(steps, "what it computes depends on batch size, mode or precision")
-    try:
-        args = _agree_on([step.args for step in steps], base.owner)
-        kwargs = _agree_on([step.kwargs for step in steps], base.owner)
-    except _DifferenceError as difference:
-        raise _differs(steps, str(difference)) from None
-    shape = base.shape
-    if shape is not None:
-        # Whether the batch is the first dimension; -1 stands for it.
-        other = steps[1].shape or ()
-        shape = (-1, *shape[1:]) if other == (OTHER_BATCH, *shape[1:]) and shape[:1] == (BATCH,) else None
-    return replace(base, args=args, kwargs=kwargs, shape=shape)
-
-
-def _agree_on(values: Sequence[Any], owner: str) -> Any:
-    base = values[0]
-    kind = type(base)
-    same_kind = all(type(value) is kind for value in values)
-    if kind in (tuple, list) and same_kind and len({len(value) for value in values}) == 1:
-        return kind(_agree_on(items, owner) for items in zip(*values, strict=True))
-    if kind is dict and same_kind and all(value.keys() == base.keys() for value in values):
-        return {key: _agree_on([value[key] for value in values], owner) for key in base}
-    if kind is slice and same_kind:
-        return slice(*(_agree_on([getattr(v, end) for v in values], owner) for end in ("start", "stop", "step")))
-    if kind is Constant and same_kind:
-        return _agree_on_constant(values)
-    return _agree_on_plain(values, owner)
-
-
-def _agree_on_constant(values: Sequence[Constant]) -> Constant:
-    base = values[0].tensor.double()
-    others = (value.tensor.double() for value in values[1:])
-    if not all(other.shape == base.shape and torch.allclose(other, base, equal_nan=True) for other in others):
-        raise _DifferenceError(
-            "it uses a tensor that no torch function computed from the input, and that changes with the input"
-        )
-    return values[0]
-
-
-def _agree_on_plain(values: Sequence[Any], owner: str) -> Any:
-    base, batch, training, precision = values
-    if isinstance(base, torch.device):
-        return ParameterDevice()
-    if _all_same(*values):
-        return base
-    if any(isinstance(value, Ref | Attribute | Constant) for value in values):
-        raise _DifferenceError("which tensors it combines depends on batch size, mode or precision")
-    if _all_same(base, training, precision) and type(base) is type(batch) is int:
-        times = (batch - base) // (OTHER_BATCH - BATCH)
-        return OfBatch(times, base - times * BATCH)
-    if _all_same(base, batch, precision) and not isinstance(base, tuple | list | dict | slice):
-        return OfMode(owner, training, base)
-    if _all_same(base, batch, training) and isinstance(base, torch.dtype) and isinstance(precision, torch.dtype):
-        return ParameterDtype()
-    raise _DifferenceError("a value in it depends on batch size, mode or precision in a way that cannot be repeated")
-
-
-def _all_same(*values: Any) -> bool:
-    return all(type(value) is type(values[0]) and value == values[0] for value in values)
-
-
 def item_of(value: Any, keys: tuple[Any, ...]) -> Any:
-    """The tensor that the keys lead to; a key that starts with a dot is an attribute."""
+    """Return the tensor that the keys lead to; a key that starts with a dot is an attribute."""
     return reduce(
-        lambda inner, key: getattr(inner, key[1:]) if _is_attribute(key) else operator.getitem(inner, key), keys, value
+        lambda inner, key: getattr(inner, key[1:]) if is_attribute_key(key) else operator.getitem(inner, key),
+        keys,
+        value,
     )
 
 
-def _is_attribute(key: Any) -> bool:
+def is_attribute_key(key: Any) -> bool:
+    """Whether a key of an item step is the name of an attribute, with a leading dot."""
     return isinstance(key, str) and key.startswith(".")
 
 
 def execute(
     recording: Recording, model: nn.Module, images: Tensor, *, around: Callable[[Step, Callable[[], Any]], Any]
 ) -> Any:
-    """Run every step on the images through `around` (which gets the step and what runs it); the logits."""
+    """Run all steps on the images and return the logits.
+
+    Args:
+        around: called for each step with the step and a function that runs it; returns the value of the step.
+    """
     parameter = next(model.parameters(), images)
     values: list[Any] = []
 
@@ -269,9 +297,9 @@ def execute(
                 return getattr(model.get_submodule(owner), name)
             case Constant(tensor):
                 return tensor
-            case OfBatch(times, plus):
+            case BatchDependent(times, plus):
                 return times * len(images) + plus
-            case OfMode(owner, training, evaluation):
+            case ModeDependent(owner, training, evaluation):
                 return training if model.get_submodule(owner).training else evaluation
             case ParameterDtype():
                 return parameter.dtype

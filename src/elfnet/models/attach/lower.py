@@ -1,7 +1,7 @@
-"""A part of a recording as a torch module: an fx graph from one tensor to one tensor.
+"""Lower a part of a recording to a torch module: an fx graph from one tensor to one tensor.
 
-Parameters, buffers and whole modules are the original's own objects under their own paths, so that a stage's state-dict
-keys are those of the original.
+The module holds the parameters, buffers and submodules of the original model under their original paths. So the
+state-dict keys of a stage are those of the original.
 """
 
 import operator
@@ -12,61 +12,78 @@ from torch import fx, nn
 
 from elfnet.models.attach.ir import (
     Attribute,
+    BatchDependent,
     Constant,
-    OfBatch,
-    OfMode,
+    ModeDependent,
     ParameterDevice,
     ParameterDtype,
     Recording,
     Ref,
     Step,
+    is_attribute_key,
     map_leaves,
 )
 
-# An empty tensor of the parameters' precision that moves with them: where a stage learns precision and device.
 LIKE_PARAMETERS = "like_parameters"
+"""The name of an empty buffer from which a stage reads the dtype and device of the parameters."""
 
 
-def choose(training: bool, in_training: Any, in_evaluation: Any) -> Any:
-    """A value that depends on the mode."""
+def select_by_mode(training: bool, in_training: Any, in_evaluation: Any) -> Any:
+    """Return the value for the current mode; called from the graphs."""
     return in_training if training else in_evaluation
 
 
 def build_part(
-    recording: Recording, model: nn.Module, *, first: int, given: int, last: int, wanted: int, copy_input: bool = False
+    recording: Recording,
+    model: nn.Module,
+    *,
+    first: int,
+    input_step: int,
+    last: int,
+    output_step: int,
+    copy_input: bool = False,
 ) -> fx.GraphModule:
-    """Steps `first` up to, not including, `last`: from the value of step `given` to that of step `wanted`.
+    """Build a module that maps the value of one step to the value of another.
 
     Args:
-        copy_input: for a part that changes its input in place, which the head before it may still need for gradients.
+        first: the first step of the part.
+        input_step: the step whose value is the input.
+        last: the end of the part, exclusive.
+        output_step: the step whose value is the output.
+        copy_input: clone the input first. Needed if the part changes its input in place, since the head at that input
+            may still need it for gradients.
     """
-    builder = _Builder(recording, model, given)
+    builder = _GraphBuilder(recording, model, input_step)
     builder.begin(copy_input)
-    for index in sorted(_needed(recording, first, last, given, wanted)):
+    for index in sorted(_needed(recording, first, last, input_step, output_step)):
         builder.add(index)
-    return builder.finish(wanted)
+    return builder.finish(output_step)
 
 
-def _needed(recording: Recording, first: int, last: int, given: int, wanted: int) -> set[int]:
-    """Steps of the part that matter: for its result, or through what they change; and constants, wherever computed."""
+def _needed(recording: Recording, first: int, last: int, input_step: int, output_step: int) -> set[int]:
+    """The steps that the part must run.
+
+    These are the steps that its output depends on, steps with side effects (modules, changes in place), and steps that
+    compute constants, wherever they are.
+    """
     steps = recording.steps
-    mine = [i for i in range(first, last) if steps[i].from_input and i != given]
-    needed = {wanted} | {i for i in mine if steps[i].kind == "module" or steps[i].mutates}
+    own_steps = [i for i in range(first, last) if steps[i].from_input and i != input_step]
+    needed = {output_step} | {i for i in own_steps if steps[i].kind == "module" or steps[i].mutates}
     changing = {i: _sources(recording, i) for i, step in enumerate(steps) if step.mutates and not step.from_input}
-    frontier = needed - {given}
+    frontier = needed - {input_step}
     needed = set()
     while frontier:
         needed |= frontier
         read = {ref for index in frontier for ref in steps[index].refs()}
-        # A constant that is filled in place through a view of it.
+        # Constants that are filled in place through a view.
         read |= {i for i, sources in changing.items() if sources & needed}
-        frontier = read - needed - {given}
-    assert all(first <= i < last for i in needed if steps[i].from_input), "a cut where more than one tensor is live"
+        frontier = read - needed - {input_step}
+    assert all(first <= i < last for i in needed if steps[i].from_input), "more than one tensor is live at a cut"
     return needed
 
 
 def _sources(recording: Recording, index: int) -> set[int]:
-    """Every step whose value went into this one."""
+    """All steps that the value of this step depends on."""
     found, frontier = set[int](), set(recording.steps[index].refs())
     while frontier:
         found |= frontier
@@ -74,35 +91,38 @@ def _sources(recording: Recording, index: int) -> set[int]:
     return found
 
 
-class _Builder:
-    def __init__(self, recording: Recording, model: nn.Module, given: int) -> None:
-        self._recording, self._model, self._given = recording, model, given
+class _GraphBuilder:
+    """Builds the fx graph of a part, step by step."""
+
+    def __init__(self, recording: Recording, model: nn.Module, input_step: int) -> None:
+        self._recording, self._model, self._input_step = recording, model, input_step
         self._graph = fx.Graph()
         self._nodes: dict[int, Any] = {}
-        self._held: dict[str, Any] = {}  # what the graph refers to, by path
-        self._unsaved: set[str] = set()  # those of them that are no part of the state dict
+        self._attributes: dict[str, Any] = {}  # modules and tensors of the graph, by path
+        self._not_in_state: set[str] = set()  # paths that do not belong to the state dict
         self._input: Any = None
-        self._saved = model.state_dict().keys()
+        self._state_keys = model.state_dict().keys()
 
     def begin(self, copy_input: bool) -> None:
+        """Add the input."""
         self._input = self._graph.placeholder("features")
-        self._nodes[self._given] = self._graph.call_method("clone", (self._input,)) if copy_input else self._input
+        self._nodes[self._input_step] = self._graph.call_method("clone", (self._input,)) if copy_input else self._input
 
     def add(self, index: int) -> None:
+        """Add a step."""
         step = self._recording.steps[index]
         args, kwargs = map_leaves(step.args, self._argument), map_leaves(step.kwargs, self._argument)
         self._nodes[index] = self._call(step, args, kwargs)
 
     def _call(self, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if step.kind == "module":
-            self._held[step.target] = self._model.get_submodule(step.target)
+            self._attributes[step.target] = self._model.get_submodule(step.target)
             return self._graph.call_module(step.target, args, kwargs)
         if step.kind == "item":
             value = args[0]
             for key in step.target:
-                attribute = isinstance(key, str) and key.startswith(".")
                 value = self._graph.call_function(
-                    *((getattr, (value, key[1:])) if attribute else (operator.getitem, (value, key)))
+                    *((getattr, (value, key[1:])) if is_attribute_key(key) else (operator.getitem, (value, key)))
                 )
             return value
         name = getattr(step.target, "__name__", "")
@@ -118,20 +138,22 @@ class _Builder:
                 return self._nodes[step]
             case Attribute(path):
                 owner, _, name = path.rpartition(".")
-                return self._hold(path, getattr(self._model.get_submodule(owner), name), saved=path in self._saved)
+                return self._attribute(
+                    path, getattr(self._model.get_submodule(owner), name), in_state=path in self._state_keys
+                )
             case Constant(tensor):
-                held = next((path for path, value in self._held.items() if value is tensor), None)
-                return self._hold(held or f"constant_{len(self._held)}", tensor, saved=False)
-            case OfBatch(times, plus):
+                known_path = next((path for path, value in self._attributes.items() if value is tensor), None)
+                return self._attribute(known_path or f"constant_{len(self._attributes)}", tensor, in_state=False)
+            case BatchDependent(times, plus):
                 size: Any = self._graph.call_method("size", (self._input, 0))
                 size = size if times == 1 else self._graph.call_function(operator.mul, (size, times))
                 return size if plus == 0 else self._graph.call_function(operator.add, (size, plus))
-            case OfMode(owner, training, evaluation):
+            case ModeDependent(owner, training, evaluation):
                 path = f"{owner}.training" if owner else "training"
-                flag = self._hold(path, self._model.get_submodule(owner).training)
+                flag = self._attribute(path, self._model.get_submodule(owner).training)
                 if training is True and evaluation is False:
                     return flag
-                return self._graph.call_function(choose, (flag, training, evaluation))
+                return self._graph.call_function(select_by_mode, (flag, training, evaluation))
             case ParameterDtype():
                 return self._graph.call_function(getattr, (self._like_parameters(), "dtype"))
             case ParameterDevice():
@@ -140,22 +162,23 @@ class _Builder:
 
     def _like_parameters(self) -> fx.Node:
         parameter = next((p for p in self._model.parameters() if p.is_floating_point()), torch.empty(0))
-        return self._hold(
-            LIKE_PARAMETERS, self._held.get(LIKE_PARAMETERS, parameter.new_empty(0).detach()), saved=False
+        return self._attribute(
+            LIKE_PARAMETERS, self._attributes.get(LIKE_PARAMETERS, parameter.new_empty(0).detach()), in_state=False
         )
 
-    def _hold(self, path: str, value: Any, *, saved: bool = True) -> fx.Node:
-        self._held[path] = value
-        if not saved:
-            self._unsaved.add(path)
+    def _attribute(self, path: str, value: Any, *, in_state: bool = True) -> fx.Node:
+        self._attributes[path] = value
+        if not in_state:
+            self._not_in_state.add(path)
         return self._graph.get_attr(path)
 
-    def finish(self, wanted: int) -> fx.GraphModule:
-        self._graph.output(self._nodes[wanted])
-        part = fx.GraphModule(self._held, self._graph, class_name="Part")
-        for path in self._unsaved:
+    def finish(self, output_step: int) -> fx.GraphModule:
+        """Add the output and build the module."""
+        self._graph.output(self._nodes[output_step])
+        part = fx.GraphModule(self._attributes, self._graph, class_name="Part")
+        for path in self._not_in_state:
             owner_path, _, name = path.rpartition(".")
             owner = part.get_submodule(owner_path)
             delattr(owner, name)
-            owner.register_buffer(name, self._held[path], persistent=False)
+            owner.register_buffer(name, self._attributes[path], persistent=False)
         return part

@@ -1,15 +1,15 @@
-"""Recording a model by running it: real tensors, real control flow, modules kept whole.
+"""Record the forward pass of a model by running it with real tensors and real control flow.
 
-`torch.fx` replaces the input by a symbol, which stops at the first `if` over a shape; `torch.export` freezes whether
-dropout and batch norm train. Here the model simply runs. Of the modules that are `opened`, every torch function their
-own code calls becomes a step; every other module becomes one step that calls the module itself, so that it goes on
-behaving as it does (training mode, hooks, any batch size).
+`torch.fx` replaces the input by a symbol and fails at the first `if` over a shape. `torch.export` fixes the mode of
+dropout and batch norm. Here the model simply runs. For modules that are `opened`, every torch function that their own
+code calls becomes a step. Every other module becomes one step that calls the module itself, so its behaviour does not
+change (training mode, hooks, any batch size).
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from elfnet.models.attach.ir import Attribute, Constant, NotRecordableError, Rec
 
 
 def tensors_in(value: Any, keys: tuple[Any, ...] = ()) -> list[tuple[tuple[Any, ...], Tensor]]:
-    """Tensors inside what a step returned, with the keys that lead there; a tensor itself is its own step."""
+    """The tensors inside a container, with the keys that lead to them; empty if the value is itself a tensor."""
     inner: list[tuple[Any, Any]] = []
     if isinstance(value, Tensor):
         return [(keys, value)] if keys else []
@@ -33,19 +33,19 @@ def tensors_in(value: Any, keys: tuple[Any, ...] = ()) -> list[tuple[tuple[Any, 
 
 
 def logits_in(output: Any) -> Tensor | None:
-    """A model's logits: its output, or what its output calls so."""
+    """The logits in a model's output: the output itself, or its attribute `logits`; None if there are none."""
     logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
     return logits if isinstance(logits, Tensor) else None
 
 
-# Functions that turn a tensor into something Python can decide by: what they decided is not in a recording.
+# Functions that make values of a tensor available to Python. Decisions based on them are not part of a recording.
 READS_VALUES = frozenset(
     {
         *("__bool__", "__int__", "__float__", "__index__", "__complex__", "__contains__", "__array__"),
         *("item", "tolist", "numpy", "is_nonzero", "equal", "allclose"),
     }
 )
-PLAIN = (
+PLAIN_TYPES = (
     str,
     int,
     float,
@@ -61,12 +61,29 @@ PLAIN = (
 
 
 def set_item(tensor: Tensor, index: Any, value: Any) -> Tensor:
-    """`tensor[index] = value`, as a function with a result."""
+    """`tensor[index] = value` as a function that returns the tensor."""
     tensor[index] = value
     return tensor
 
 
+class _WholeCall(NamedTuple):
+    """The call of a module that is not opened, while it runs.
+
+    Attributes:
+        start: the number of steps before the call.
+        versions: tensors among the arguments, with their versions before the call.
+    """
+
+    path: str
+    start: int
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    versions: list[tuple[Tensor, int]]
+
+
 class _Recorder(TorchFunctionMode):
+    """Appends a step to a recording for each torch function and for each module that is not opened."""
+
     def __init__(self, model: nn.Module, opened: frozenset[str]) -> None:
         super().__init__()
         self.recording = Recording()
@@ -75,13 +92,14 @@ class _Recorder(TorchFunctionMode):
         for name, tensor in (*model.named_parameters(), *model.named_buffers()):
             self._registered[id(tensor)] = name
         self._step_of: dict[int, int] = {}
-        self._alive: list[Any] = []  # so that no id is used twice
+        self._alive: list[Any] = []  # keeps values alive, so that no id is used twice
         self._owners: list[str] = []
-        self._whole: tuple[str, int, tuple[Any, ...], dict[str, Any], list[tuple[Tensor, int]]] | None = None
+        self._whole: _WholeCall | None = None
 
     # Steps
 
     def add(self, step: Step, value: Any) -> int:
+        """Append a step that returned `value`; return its index."""
         steps = self.recording.steps
         steps.append(step)
         self._alive.append(value)
@@ -98,20 +116,21 @@ class _Recorder(TorchFunctionMode):
 
     @property
     def owner(self) -> str:
+        """The path of the opened module whose code is running; "" for the model itself."""
         return self._owners[-1] if self._owners else ""
 
     def _refuse(self, reason: str) -> NotRecordableError:
         return NotRecordableError(self.owner, reason)
 
     def argument(self, value: Any) -> Any:
-        """A value as a step refers to it."""
+        """Convert an argument to the form in which steps store it."""
         if isinstance(value, Tensor):
             if id(value) in self._step_of:
                 return Ref(self._step_of[id(value)])
             if id(value) in self._registered:
                 return Attribute(self._registered[id(value)])
             if value.requires_grad:
-                raise self._refuse("it uses a tensor that requires a gradient and is not registered in the model")
+                raise self._refuse("it uses a tensor that requires a gradient and is not a parameter of the model")
             self._alive.append(value)
             return Constant(value)
         if type(value) in (tuple, torch.Size):
@@ -122,9 +141,9 @@ class _Recorder(TorchFunctionMode):
             return {key: self.argument(item) for key, item in value.items()}
         if type(value) is slice:
             return slice(*(self.argument(item) for item in (value.start, value.stop, value.step)))
-        if isinstance(value, PLAIN):
+        if isinstance(value, PLAIN_TYPES):
             return value
-        raise self._refuse(f"it passes a {type(value).__name__} on")
+        raise self._refuse(f"it passes a {type(value).__name__} to a function or module")
 
     def _depends_on_input(self, arguments: Any) -> bool:
         steps = self.recording.steps
@@ -160,13 +179,14 @@ class _Recorder(TorchFunctionMode):
         step = Step("function", func, *arguments, self.owner, from_input=from_input)
         step.mutates = any(tensor._version != version for tensor, version in before)
         if not step.mutates:
-            result = self._as_new(result)
+            result = self._with_new_ids(result)
         self._add_with_items(step, result)
         return result
 
-    def _as_new(self, result: Any) -> Any:
-        """Tensors are told apart by identity, so one that is handed back unchanged (dropout that does not train) is
-        wrapped anew: else what came before and after could not be told apart.
+    def _with_new_ids(self, result: Any) -> Any:
+        """Return new tensor objects for tensors that were returned unchanged, such as by dropout in evaluation mode.
+
+        Tensors are identified by `id`, so input and output of a step must be different objects.
         """
 
         def wrap(leaf: Any) -> Any:
@@ -177,17 +197,17 @@ class _Recorder(TorchFunctionMode):
         return map_leaves(result, wrap) if plain else result
 
     def _refuse_reading(self, name: str, args: tuple[Any, ...]) -> None:
-        """Values of constants may be read; the input's and the weights' may change from call to call."""
+        """Refuse code that reads values of the input or the weights, which may change between calls."""
         for leaf in leaves(args):
             if isinstance(leaf, Tensor):
                 found = self.argument(leaf)
                 if isinstance(found, Attribute) or self._depends_on_input(found):
-                    raise self._refuse(f"it reads a tensor's values ({name.strip('_')}) to decide by")
+                    raise self._refuse(f"it reads a tensor's values ({name.strip('_')})")
 
     # Modules
 
-    def call(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A module is about to run."""
+    def enter_module(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Record that a module is about to run."""
         if self._whole is not None:
             return
         if path in self._opened:
@@ -200,11 +220,11 @@ class _Recorder(TorchFunctionMode):
             raise self._refuse("it switches gradients off or autocast on")
         start = len(self.recording.steps)
         before = [(tensor, tensor._version) for tensor in leaves((args, kwargs)) if isinstance(tensor, Tensor)]
-        self._whole = (path, start, self.argument(args), self.argument(kwargs), before)
+        self._whole = _WholeCall(path, start, self.argument(args), self.argument(kwargs), before)
 
-    def returned(self, path: str, output: Any) -> Any:
-        """A module has run; what it returns from here on."""
-        if self._whole is not None and self._whole[0] != path:
+    def leave_module(self, path: str, output: Any) -> Any:
+        """Record that a module has run, and return the output that replaces its own."""
+        if self._whole is not None and self._whole.path != path:
             return output
         if self._whole is None:
             self._owners.pop()
@@ -214,7 +234,7 @@ class _Recorder(TorchFunctionMode):
             step = Step("module", path, args, kwargs, self.owner, from_input=self._depends_on_input((args, kwargs)))
             step.mutates = any(tensor._version != version for tensor, version in before)
             if not step.mutates:
-                output = self._as_new(output)
+                output = self._with_new_ids(output)
             self.recording.starts.setdefault(path, []).append(start)
             self._add_with_items(step, output)
         self.recording.ends.setdefault(path, []).append(len(self.recording.steps))
@@ -222,10 +242,13 @@ class _Recorder(TorchFunctionMode):
 
 
 def record(model: nn.Module, images: Tensor, opened: frozenset[str]) -> Recording:
-    """Run the model once, in the mode it is in, and return what ran.
+    """Run the model once, in its current mode, and return the recording.
+
+    Args:
+        opened: paths of the modules whose own code is recorded step by step.
 
     Raises:
-        NotRecordableError: the code of an opened module does something that cannot be repeated from a recording.
+        NotRecordableError: the code of an opened module does something that a recording cannot reproduce.
     """
     recorder = _Recorder(model, opened)
     recorder.add(Step("input", "images", (), {}, "", from_input=True), images)
@@ -241,7 +264,7 @@ def record(model: nn.Module, images: Tensor, opened: frozenset[str]) -> Recordin
     step = None if logits is None else recorder._step_of.get(id(logits))
     if step is None:
         raise NotRecordableError(
-            "", f"its output is a {type(output).__name__} without logits that its forward computed"
+            "", f"its output is a {type(output).__name__} without logits, or its forward did not compute them"
         )
     recorder.recording.output = step
     return recorder.recording
@@ -249,20 +272,20 @@ def record(model: nn.Module, images: Tensor, opened: frozenset[str]) -> Recordin
 
 def _hooks(recorder: _Recorder, path: str) -> tuple[Callable[..., None], Callable[..., Any]]:
     def before(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        # What we do with tensors here is none of the model's doing.
+        # Tensor operations of the recorder itself are not recorded.
         with torch._C.DisableTorchFunction():
-            recorder.call(path, args, kwargs)
+            recorder.enter_module(path, args, kwargs)
 
     def after(_module: nn.Module, _args: tuple[Any, ...], output: Any) -> Any:
         with torch._C.DisableTorchFunction():
-            return recorder.returned(path, output)
+            return recorder.leave_module(path, output)
 
     return before, after
 
 
 @contextmanager
-def undisturbed(model: nn.Module) -> Iterator[None]:
-    """Modes, buffers (batch-norm statistics) and the random state are afterwards what they were before."""
+def restored_state(model: nn.Module) -> Iterator[None]:
+    """Restore modes, buffers (batch-norm statistics) and the random state on exit."""
     modes = [(module, module.training) for module in model.modules()]
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     devices = {parameter.device for parameter in model.parameters() if parameter.device.type == "cuda"}
