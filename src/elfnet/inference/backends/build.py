@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from elfnet.errors import RequestError
+from elfnet.extras import missing_package
 from elfnet.inference.engine import Backend
 from elfnet.registry import Registry, unknown_name
 
@@ -81,7 +82,7 @@ def _openvino(request: Request) -> Backend:
 
 @BACKENDS.register("torch")
 def _torch(request: Request) -> Backend:
-    _require_torch()
+    _require_torch("torch")
     from elfnet.inference.backends.torch import TorchBackend
 
     return TorchBackend(
@@ -91,7 +92,7 @@ def _torch(request: Request) -> Backend:
 
 @BACKENDS.register("torch-compiled")
 def _torch_compiled(request: Request) -> Backend:
-    _require_torch()
+    _require_torch("torch-compiled")
     from elfnet.inference.backends.torch import CompiledTorchBackend
 
     return CompiledTorchBackend(
@@ -99,8 +100,8 @@ def _torch_compiled(request: Request) -> Backend:
     )
 
 
-def _require_torch() -> None:
+def _require_torch(backend: str) -> None:
     try:
         import torch  # noqa: F401
     except ModuleNotFoundError:
-        raise RequestError("this backend needs torch: pip install 'elfnet[train]'") from None
+        raise RequestError(missing_package(f"backend {backend}", "torch")) from None

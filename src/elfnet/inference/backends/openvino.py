@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elfnet.errors import RequestError, WorkError
+from elfnet.extras import missing_package
 from elfnet.inference.backends.build import Precision
 from elfnet.inference.backends.onnxruntime import FEATURES, LOGITS, graph_bytes
 from elfnet.inference.engine import checked_images
@@ -19,7 +20,7 @@ from elfnet.inference.engine import checked_images
 try:
     import openvino  # type: ignore[import-untyped]
 except ModuleNotFoundError:
-    raise RequestError("this backend needs openvino: pip install 'elfnet[openvino]'") from None
+    raise RequestError(missing_package("backend openvino", "openvino")) from None
 
 CORE = openvino.Core()
 """One for the whole process, and never given back.

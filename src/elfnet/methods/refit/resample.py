@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from elfnet.data.types import Ints
 from elfnet.errors import RequestError
+from elfnet.extras import missing_package
 
 Floats = NDArray[np.float64]
 
@@ -49,9 +50,7 @@ def require_imbalanced_learn() -> None:
         with _quiet():
             import_module("imblearn")
     except ImportError:
-        raise RequestError(
-            "re-sampling features needs imbalanced-learn; install elfnet[resample]: pip install 'elfnet[resample]'"
-        ) from None
+        raise RequestError(missing_package("re-sampling features", "imblearn")) from None
 
 
 def sampler_class(module: str, name: str) -> Any:
