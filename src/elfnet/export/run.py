@@ -26,7 +26,7 @@ from elfnet.export.onnx import export_stages
 from elfnet.export.parity import compare, engine_points, join_answers, logits_of_backend, require_parity
 from elfnet.export.variants import MadeVariant, make_variant
 from elfnet.inference.backends.onnxruntime import OnnxBackend
-from elfnet.inference.bundle.archive import require_place, write_bundle
+from elfnet.inference.bundle.archive import require_writable, write_bundle
 from elfnet.inference.bundle.manifest import (
     WEIGHTS,
     File,
@@ -87,7 +87,7 @@ def export_run(
         network: of a run that trained one that was handed in; see `evaluate_run`.
     """
     path = run.root / f"{run.root.resolve().name}.elfnet" if out is None else out
-    require_place(path, as_directory=as_directory, overwrite=overwrite)
+    require_writable(path, as_directory=as_directory, overwrite=overwrite)
     with run.lock():
         return _export_locked(run, path, as_directory, precisions, measure_memory, network)
 
