@@ -208,7 +208,7 @@ def test_arrays_of_another_shape_are_refused_by_every_backend(run: RunDirectory,
         for shape in ((2, 1, 16, 32), (2, 3, 32, 32), (1, 32, 32)):
             with pytest.raises(RequestError) as caught:
                 model.engine(np.zeros(shape, dtype=np.float32))
-            expected = f"images of shape {shape} do not fit; the network takes (examples, 1, 32, 32)"
+            expected = f"images of shape {shape} are refused; the network needs (examples, 1, 32, 32)"
             assert str(caught.value) == expected
 
 

@@ -17,7 +17,7 @@ from elfnet.calibrate.family import Family
 from elfnet.errors import RequestError
 from elfnet.inference.controller.detectors import TAIL_SHARE, MeanCost, TailLatency
 from elfnet.inference.controller.stepper import Ladder, highest_within
-from elfnet.inference.controller.target import ControlSettings, ControlState, HeldTarget
+from elfnet.inference.controller.target import ControlSettings, ControlState, TargetTracker
 
 MIN_LATENCY_WINDOW = round(2 / TAIL_SHARE)
 """Smallest window in requests: in a smaller one the 95th percentile is the maximum."""
@@ -49,17 +49,17 @@ class CostController:
         self._largest = family.cost[-1]  # every stage and every head
         start = highest_within(self._ladder.mean_cost, target)
         gauge = MeanCost(family.cost[0] - family.head_cost[0], self._largest)
-        self._held = HeldTarget(self._ladder, gauge, target, start, settings or ControlSettings())
+        self._tracker = TargetTracker(self._ladder, gauge, target, start, settings or ControlSettings())
 
     @property
     def operating_point(self) -> str:
         """Name of the present operating point."""
-        return self._held.operating_point
+        return self._tracker.operating_point
 
     @property
     def state(self) -> ControlState:
         """Snapshot for logs and monitoring."""
-        return self._held.state
+        return self._tracker.state
 
     def observe(self, cost_N: ArrayLike, *, at: str | None = None) -> str | None:
         """Add the costs of classified examples.
@@ -78,12 +78,12 @@ class CostController:
                 f"observed cost {highest:g} is above {self._largest:.4g}, the cost of all stages and heads; "
                 f"give costs of the family's network, in the family's unit"
             )
-        return self._held.observe(cost_N, at)
+        return self._tracker.observe(cost_N, at)
 
     def set_target(self, target: float) -> str | None:
         """Set another mean cost, and return the name of the new operating point if it changes at once, else None."""
         self._ladder.require_cost(target)
-        return self._held.set_target(target)
+        return self._tracker.set_target(target)
 
 
 class LatencyController:
@@ -118,17 +118,17 @@ class LatencyController:
                 f"{', '.join(ladder.names)}"
             )
         rung = 0 if start is None else ladder.names.index(start)
-        self._held = HeldTarget(ladder, TailLatency(), target_ms, rung, settings)
+        self._tracker = TargetTracker(ladder, TailLatency(), target_ms, rung, settings)
 
     @property
     def operating_point(self) -> str:
         """Name of the present operating point."""
-        return self._held.operating_point
+        return self._tracker.operating_point
 
     @property
     def state(self) -> ControlState:
         """Snapshot for logs and monitoring."""
-        return self._held.state
+        return self._tracker.state
 
     def observe_latency(self, milliseconds: ArrayLike, *, at: str | None = None) -> str | None:
         """Add the latencies of one or more requests.
@@ -141,7 +141,7 @@ class LatencyController:
         Returns:
             The name of the new operating point if it changes, else None.
         """
-        return self._held.observe(milliseconds, at)
+        return self._tracker.observe(milliseconds, at)
 
 
 class BatteryBudget:
@@ -166,9 +166,7 @@ class BatteryBudget:
         if not all(math.isfinite(budget) and budget > 0.0 for budget in self._budgets):
             raise RequestError(f"battery table: budgets {self._budgets} must be mean costs above 0")
         if self._budgets != sorted(self._budgets):
-            raise RequestError(
-                f"battery table: budgets {self._budgets} fall as the level rises; a higher level must not have a lower budget"
-            )
+            raise RequestError(f"battery table: budgets {self._budgets} fall as the level rises; let them stay or rise")
         if not 0.0 <= hysteresis < 100.0:
             raise RequestError(f"hysteresis={hysteresis} must lie in [0, 100) percent; 5 is usual")
         self._hysteresis = hysteresis

@@ -105,7 +105,9 @@ class TailLatency:
 class MixChange:
     """Detects a change of the input mix by two-sample Hoeffding tests.
 
-    Over an endless stream, the probabilities of a false alarm sum to at most `false_alarm`. For independent values in [0, 1] with one mean, the means of a recent and of b earlier ones satisfy
+    Over an endless stream, the probabilities of a false alarm sum to at most `false_alarm`.
+
+    For independent values in [0, 1] with one mean, the means of a recent and of b earlier ones satisfy
     P(|difference| >= e) <= 2 exp(-2 e^2 / (1/a + 1/b)). At the w-th window of one of P rungs each of the L lengths
     may give a false alarm with probability false_alarm / (P L w (w - 1)); the sum over w >= 2, lengths and rungs is
     false_alarm. Which rung is used depends only on the past, so the values seen on each rung are independent draws on
