@@ -142,7 +142,7 @@ def test_int8_that_loses_is_refused(
     lost = 100 * (1 - share_C.min())
     with pytest.raises(RequestError) as caught:
         make("int8")
-    expected = f"int8 loses {lost:.2f} points of accuracy on 60 calibration images, 0.5 are too many"
+    expected = f"int8 loses {lost:.2f} points of accuracy on 60 calibration images, the limit is 0.5"
     assert str(caught.value) == f"{expected}; export without --int8"
 
 
