@@ -26,7 +26,7 @@ ORDER = (
     "serve",
     "cli",
 )
-FOUNDATION = {"errors", "registry", "atomic", "cluster", "file_lock", "lazy", "version"}
+FOUNDATION = {"errors", "registry", "atomic", "cluster", "extras", "file_lock", "lazy", "version"}
 # The package itself and `python -m elfnet` stand above all others.
 FILES = sorted({*ROOT.rglob("*.py")} - {ROOT / "__init__.py", ROOT / "__main__.py"})
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from elfnet.errors import RequestError, WorkError
+from elfnet.extras import missing_package
 
 SECONDS_TO_ANSWER = 10.0
 OF_A_LOCAL_CLUSTER = {
@@ -31,7 +32,7 @@ def ray_cluster(address: str | None, *, cpus: int, gpus: float = 0) -> Iterator[
     try:
         import ray
     except ImportError:
-        raise RequestError("--backend ray needs Ray: pip install 'elfnet[ray]'; or choose another --backend") from None
+        raise RequestError(missing_package("--backend ray", "ray") + "; or choose another --backend") from None
     if ray.is_initialized():
         # The caller's own: it is used, and left as it is.
         yield ray

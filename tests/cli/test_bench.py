@@ -64,7 +64,7 @@ def test_figures_of_a_run(elfnet: Call, finished: Path, tmp_path: Path) -> None:
     assert written == MeasuredCost.from_dict(found["stages"])
     assert (written.backend, written.batch, written.threads) == ("torch", 5, 1)
     assert set(found["exits"]) == {"full", "budget=0.3"}
-    assert found["exits"]["full"][0] == "exit 1 is not used: nobody may leave there, its head is not run"
+    assert found["exits"]["full"][0] == "exit 1 is not used: no image may exit there, its head is not run"
     assert all("exit 1 " in reasons[0] and len(reasons) == 3 for reasons in found["exits"].values())
 
 

@@ -43,4 +43,4 @@ def test_a_missing_extra_is_named(elfnet: Call, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setitem(sys.modules, package, None)
     code, _, error = elfnet("serve", "x.elfnet")
     assert code == 1
-    assert f"serving needs {package}: pip install 'elfnet[serve]'" in error
+    assert f"'elfnet serve' needs {package}: pip install 'elfnet[serve]'" in error

@@ -132,7 +132,7 @@ def test_same_bytes_and_the_network_stays_as_it_was(
 
 
 def test_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnx_export, "LARGEST_GRAPH", 400)
+    monkeypatch.setattr(onnx_export, "MAX_GRAPH_BYTES", 400)
 
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("refused only after the work")

@@ -29,7 +29,7 @@ from elfnet.export.run import Exported, export_run
 from elfnet.inference.backends.torch import network_of_bundle
 from elfnet.inference.bundle.manifest import PeakMemory
 from elfnet.inference.bundle.manifest_file import MANIFEST, identity_of
-from elfnet.inference.bundle.memory import largest_resident_bytes
+from elfnet.inference.bundle.memory import peak_resident_bytes
 from elfnet.inference.bundle.read import open_bundle
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.load import load_recipe
@@ -121,7 +121,7 @@ def test_peak_memory_is_of_a_process_without_torch(exported: Exported) -> None:
     assert memory.before_loading is not None
     assert 20e6 < memory.before_loading < memory.bytes
     # This process has torch loaded; what was measured must not be its own size handed down.
-    own = largest_resident_bytes()
+    own = peak_resident_bytes()
     assert own is not None
     assert memory.bytes < own
 
@@ -191,7 +191,7 @@ def test_weights_that_do_not_fit_the_recipe(exported: Exported) -> None:
     bundle = open_bundle(exported.path)
     recipe = {**bundle.manifest.provenance.recipe, "model": {"backbone": "resnet14"}}
     other = bundle.manifest.provenance.model_copy(update={"recipe": recipe})
-    with pytest.raises(WorkError, match="weights and recipe do not fit"):
+    with pytest.raises(WorkError, match="weights and recipe do not match"):
         network_of_bundle(replace(bundle, manifest=bundle.manifest.model_copy(update={"provenance": other})))
     other = bundle.manifest.provenance.model_copy(update={"checkpoint_sha256": "0" * 64})
     with pytest.raises(WorkError, match="not those of its checkpoint"):
@@ -208,7 +208,7 @@ def test_arrays_of_another_shape_are_refused_by_every_backend(run: RunDirectory,
         for shape in ((2, 1, 16, 32), (2, 3, 32, 32), (1, 32, 32)):
             with pytest.raises(RequestError) as caught:
                 model.engine(np.zeros(shape, dtype=np.float32))
-            expected = f"images of shape {shape} do not fit; the network takes (examples, 1, 32, 32)"
+            expected = f"images of shape {shape} are refused; the network needs (examples, 1, 32, 32)"
             assert str(caught.value) == expected
 
 

@@ -19,7 +19,7 @@ from elfnet.data.images.decode import Limits
 from elfnet.data.images.resize import Part
 from elfnet.errors import WorkError
 from elfnet.inference import images as decode
-from elfnet.inference.images import part_of_picture
+from elfnet.inference.images import crop_picture
 
 
 def whole(width: int, height: int) -> Part:
@@ -225,12 +225,12 @@ def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
 
 
 def test_pictures_in_memory_are_checked_alike(picture: Image.Image) -> None:
-    found = part_of_picture(picture.convert("RGBA"), mode="RGB", choose=whole, limits=Limits())
+    found = crop_picture(picture.convert("RGBA"), mode="RGB", choose=whole, limits=Limits())
     assert np.array_equal(found, np.asarray(picture))
     with pytest.raises(WorkError, match="the picture has mode CMYK"):
-        part_of_picture(picture.convert("CMYK"), mode="RGB", choose=whole, limits=Limits())
+        crop_picture(picture.convert("CMYK"), mode="RGB", choose=whole, limits=Limits())
     with pytest.raises(WorkError, match="the limit is 34"):
-        part_of_picture(picture, mode="RGB", choose=whole, limits=Limits(max_pixels=34))
+        crop_picture(picture, mode="RGB", choose=whole, limits=Limits(max_pixels=34))
 
 
 def test_the_content_of_a_file_is_read_like_the_file(tmp_path: Path, colours: NDArray[np.uint8]) -> None:
@@ -249,7 +249,7 @@ def test_the_content_of_a_file_is_read_like_the_file(tmp_path: Path, colours: ND
         (b"x" * 101, {"max_bytes": 100}, "it has more than 100 bytes; make it smaller"),
         (png_header(9000, 9000), {}, "it has 9000 x 9000 pixels, the limit is 80,000,000; make it smaller"),
         (png_header(30, 30), {}, "it is damaged or not an image"),
-        (png_header(3, 3, bits=16), {}, "it has 16 bits a channel, which is not converted silently"),
+        (png_header(3, 3, bits=16), {}, "it has 16 bits per channel, which is not converted automatically"),
     ],
 )
 def test_content_that_is_refused(content: bytes, limits: dict[str, int], message: str) -> None:
@@ -265,7 +265,7 @@ def test_a_picture_from_a_truncated_file(tmp_path: Path) -> None:
     content = (tmp_path / "a.png").read_bytes()
     (tmp_path / "a.png").write_bytes(content[: len(content) // 2])
     with Image.open(tmp_path / "a.png") as picture, pytest.raises(WorkError, match="the picture is truncated"):
-        part_of_picture(picture, mode="RGB", choose=whole, limits=Limits())
+        crop_picture(picture, mode="RGB", choose=whole, limits=Limits())
 
 
 def test_warning_filters_survive_many_threads(tmp_path: Path, picture: Image.Image) -> None:
@@ -282,11 +282,11 @@ def test_warning_filters_survive_many_threads(tmp_path: Path, picture: Image.Ima
 
 
 def test_a_picture_that_needs_nothing_is_taken_as_it_is(picture: Image.Image, colours: NDArray[np.uint8]) -> None:
-    found = part_of_picture(picture, mode="RGB", choose=whole, limits=Limits())
+    found = crop_picture(picture, mode="RGB", choose=whole, limits=Limits())
     np.testing.assert_array_equal(found, colours)
     turned = picture.copy()
     turned.getexif()[0x0112] = 6
-    found = part_of_picture(turned, mode="RGB", choose=whole, limits=Limits())
+    found = crop_picture(turned, mode="RGB", choose=whole, limits=Limits())
     np.testing.assert_array_equal(found, np.rot90(colours, -1))
     assert turned.size == picture.size
 
@@ -302,8 +302,7 @@ def test_where_pillow_is_silent_threads_decode_side_by_side(picture: Image.Image
 
     with warnings.catch_warnings(record=True) as warned, decode.silent_pillow(), ThreadPoolExecutor(2) as threads:
         reading = [
-            threads.submit(part_of_picture, picture.copy(), mode="RGB", choose=choose, limits=Limits())
-            for _ in range(2)
+            threads.submit(crop_picture, picture.copy(), mode="RGB", choose=choose, limits=Limits()) for _ in range(2)
         ]
         for read in reading:
             read.result()

@@ -177,7 +177,7 @@ def test_what_cannot_be_asked_for_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(RequestError, match="--cpus 0 and --gpus 0 must be"), ray_cluster(None, cpus=0):
         pass
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(RequestError, match="--backend ray needs Ray"), ray_cluster(None, cpus=1):
+    with pytest.raises(RequestError, match="--backend ray needs ray"), ray_cluster(None, cpus=1):
         pass
 
 

@@ -143,5 +143,5 @@ def test_another_sweep_or_something_else_is_refused(tmp_path: Path) -> None:
 
 def test_missing_ray_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(RequestError, match="--backend ray needs Ray"):
+    with pytest.raises(RequestError, match="--backend ray needs ray"):
         run_sweep(RECIPE, ["train.seed=0"], tmp_path / "sweep", backend="ray")

@@ -1,4 +1,4 @@
-"""elfnet export"""
+"""`elfnet export`: write the bundle of a run, and print how it compares with torch."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,38 +14,40 @@ if TYPE_CHECKING:
 def parser() -> Parser:
     parser = Parser(
         "export",
-        "Write one file from which the network runs without torch: a graph for each stage with its head, weights,\n"
-        "classes, preprocessing, operating points, hashes. Checked against torch first.",
+        "Export a run to one file that runs without torch: one ONNX graph per stage with its head, weights, classes,\n"
+        "preprocessing, operating points and hashes. The graphs are checked against torch first.",
         usage="RUN [--out PATH] [--directory] [--int8] [--bfloat16] [--overwrite] [--json]",
         example="elfnet export runs/elf --out elf.elfnet",
     )
     parser.add_argument("run", help="a calibrated run directory")
-    parser.add_argument("--out", type=Path, help="the bundle (default: NAME.elfnet in the run directory)")
-    parser.add_argument("--directory", action="store_true", help="a directory with the files instead of one zip")
+    parser.add_argument("--out", type=Path, help="bundle to write (default: NAME.elfnet in the run directory)")
+    parser.add_argument("--directory", action="store_true", help="write a directory instead of one zip")
     parser.add_argument("--overwrite", action="store_true", help="replace the bundle in --out")
     parser.add_argument(
-        "--int8", action="store_true", help="also 8-bit integers; refused if slower here or 0.5 points less accurate"
+        "--int8",
+        action="store_true",
+        help="also write an int8 variant; refused if slower here or 0.5 points less accurate",
     )
-    parser.add_argument("--bfloat16", action="store_true", help="also operating points for bfloat16 (engine: openvino)")
+    parser.add_argument("--bfloat16", action="store_true", help="also write a bfloat16 variant (backend: openvino)")
     parser.add_json_flag()
     return parser
 
 
 def run(words: Sequence[str]) -> int:
-    asked = parser().parse_strictly(words)
+    args = parser().parse_strictly(words)
 
     from elfnet.export.run import export_run
     from elfnet.run.directory import open_run
 
-    precisions = [name for name in ("int8", "bfloat16") if getattr(asked, name)]
+    precisions = [name for name in ("int8", "bfloat16") if getattr(args, name)]
     exported = export_run(
-        open_run(asked.run),
-        asked.out,
-        as_directory=asked.directory,
-        overwrite=asked.overwrite,
+        open_run(args.run),
+        args.out,
+        as_directory=args.directory,
+        overwrite=args.overwrite,
         precisions=precisions,
     )
-    if asked.json:
+    if args.json:
         print_json(_summary(exported))
         return 0
     _show(exported)
@@ -77,7 +79,7 @@ def _show(exported: "Exported") -> None:
             ratios = ", ".join(f"{ratio:.2f} at batch {size}" for size, ratio in against.time_ratio.items())
             screen.print(
                 f"{name}: {100 * against.accuracy:.1f} % at full depth on {against.images} calibration images, float32 "
-                f"{100 * against.accuracy_float32:.1f} %; processor time to float32's on {against.backend}: {ratios}",
+                f"{100 * against.accuracy_float32:.1f} %; processor time relative to float32 on {against.backend}: {ratios}",
                 markup=False,
                 soft_wrap=True,
             )
@@ -87,15 +89,15 @@ def _show(exported: "Exported") -> None:
         differ = sum(point.differ for point in parity.points.values())
         edge = sum(point.on_the_edge for point in parity.points.values())
         screen.print(
-            f"{name}: {len(variant.graphs)} stages; against torch on {parity.images} {parity.split} images at "
+            f"{name}: {len(variant.graphs)} stages; compared with torch on {parity.images} {parity.split} images at "
             f"{len(parity.points)} operating points: logits differ by {max(parity.largest_difference):.1e} at most, "
-            f"{differ} answers or exits differ ({edge} within 1e-4 of a threshold)",
+            f"{differ} predictions or exits differ ({edge} within 1e-4 of a threshold)",
             markup=False,
             soft_wrap=True,
         )
         memory = measured.peak_memory
         if memory is not None and memory.bytes is not None:
             screen.print(
-                f"{name}: peak memory {memory.bytes / 1e6:.0f} MB with {memory.batch} images at once", markup=False
+                f"{name}: peak memory {memory.bytes / 1e6:.0f} MB for a batch of {memory.batch} images", markup=False
             )
     screen.print(f"bundle: {exported.path} ({exported.bytes_on_disk / 1e6:.2f} MB)", markup=False, soft_wrap=True)

@@ -12,6 +12,7 @@ from importlib import import_module
 from types import FrameType
 
 from elfnet.errors import ElfnetError
+from elfnet.extras import EXTRA_OF_PACKAGE, missing_package
 from elfnet.registry import unknown_name
 from elfnet.version import __version__
 
@@ -29,9 +30,6 @@ VERBS = {
     "data": "list, prepare and describe data sets",
     "recipes": "list and show recipes",
 }
-
-# Packages of the extra `train`: what is missing when the base package alone is installed.
-TRAIN_EXTRA = {"torch", "lightning_fabric", "sklearn", "matplotlib", "onnx", "onnxscript"}
 
 # What to say of an interruption: the verbs whose work can be gone on with.
 GOES_ON = {
@@ -69,9 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return _fail(str(error), error.exit_code)
     except ModuleNotFoundError as error:
-        if debug or error.name not in TRAIN_EXTRA:
+        if debug or error.name not in EXTRA_OF_PACKAGE:
             raise
-        return _fail(f"this verb needs {error.name}: pip install 'elfnet[train]'", 1)
+        return _fail(missing_package(f"'elfnet {words[0]}'", error.name), 1)
     except KeyboardInterrupt:
         return _fail(f"interrupted{GOES_ON.get(words[0] if words else '', '')}", 130)
     except BrokenPipeError:

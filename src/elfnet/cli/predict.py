@@ -1,4 +1,4 @@
-"""elfnet predict"""
+"""`elfnet predict`: classify image files with a bundle or a run, here or on a Ray cluster."""
 
 import argparse
 import sys
@@ -21,8 +21,8 @@ RAY = "ray"
 def parser() -> Parser:
     parser = Parser(
         "predict",
-        "Classify image files with a bundle (no torch needed) or a run. One line a file: JSON lines in a pipe,\n"
-        "columns on a terminal. A file that is no image is reported and skipped; the exit code is then 1.",
+        "Classify image files with a bundle (without torch) or a run. Prints one line per file: a table on a terminal,\n"
+        "JSON lines otherwise. A file that is not an image is reported and skipped; the exit code is then 1.",
         usage="BUNDLE|RUN IMAGE|FOLDER|- ... [--format FORMAT] [--out FILE] [--operating-point NAME | --budget B]",
         example="elfnet predict runs/elf/elf.elfnet photos --budget 0.6 --format csv --out answers.csv",
     )
@@ -31,103 +31,107 @@ def parser() -> Parser:
         "images",
         nargs="+",
         metavar="image",
-        help="files, folders (searched through), or - for a list on standard input",
+        help="files, folders (searched recursively), or - for a list of paths on standard input",
     )
     parser.add_argument("--format", choices=("jsonl", "csv", "table"), help="default: table on a terminal, else jsonl")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write here; the suffix .csv means --format csv")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="file to write; the suffix .csv implies --format csv")
     parser.add_argument("--overwrite", action="store_true", help="replace the file in --out")
-    parser.add_argument("--operating-point", metavar="NAME", help="by name (default: the first of the family)")
-    parser.add_argument("--budget", type=float, metavar="B", help="the most accurate point with a mean cost within B")
-    parser.add_argument("--top", type=int, default=1, metavar="K", help="also the K best classes (default: 1)")
-    parser.add_argument("--batch", type=int, default=64, metavar="N", help="images at a time (default: 64)")
+    parser.add_argument("--operating-point", metavar="NAME", help="operating point (default: the first of the family)")
+    parser.add_argument(
+        "--budget", type=float, metavar="B", help="use the most accurate operating point with a mean cost within B"
+    )
+    parser.add_argument("--top", type=int, default=1, metavar="K", help="number of best classes per image (default: 1)")
+    parser.add_argument("--batch", type=int, default=64, metavar="N", help="images per batch (default: 64)")
     parser.add_argument(
         "--backend",
         metavar="NAME",
         help="onnxruntime (default for a bundle), openvino, torch (default for a run), torch-compiled; or ray: the "
-        "default one on every worker of a Ray cluster, for more files than one machine can take",
+        "default backend on every worker of a Ray cluster",
+    )
+    parser.add_argument("--variant", metavar="NAME", help="float32 (default), or int8 or bfloat16 if the bundle has it")
+    parser.add_argument("--cpus", type=int, metavar="N", help="ray: cores per worker (default: 1)")
+    parser.add_argument("--address", help="ray: address of the cluster (default: $RAY_ADDRESS, else this machine)")
+    parser.add_argument(
+        "--threads", type=int, metavar="N", help="threads of the backend (default: the backend decides)"
     )
     parser.add_argument(
-        "--variant", metavar="NAME", help="float32 (default), or int8 or bfloat16 where the bundle has it"
+        "--abstain-below", type=float, default=0.0, metavar="P", help="abstain if the confidence is below P"
     )
-    parser.add_argument("--cpus", type=int, metavar="N", help="ray: cores of a worker (default: 1)")
-    parser.add_argument("--address", help="ray: the cluster (default: $RAY_ADDRESS, else this machine)")
-    parser.add_argument("--threads", type=int, metavar="N", help="of the backend (default: its own choice)")
-    parser.add_argument("--abstain-below", type=float, default=0.0, metavar="P", help="withhold less confident answers")
-    parser.add_argument("--deepest-exit", type=int, metavar="K", help="nobody goes beyond exit K (from 1)")
-    parser.add_argument("--no-resize", action="store_true", help="refuse images of another size than the network's")
-    parser.add_argument("--json", action="store_true", help="the same as --format jsonl")
+    parser.add_argument("--deepest-exit", type=int, metavar="K", help="all remaining images exit at exit K (from 1)")
+    parser.add_argument("--no-resize", action="store_true", help="refuse images that do not have the network's size")
+    parser.add_argument("--json", action="store_true", help="alias of --format jsonl")
     return parser
 
 
 def run(words: Sequence[str]) -> int:
-    asked = parser().parse_strictly(words)
-    _require_consistent(asked)
+    args = parser().parse_strictly(words)
+    _require_consistent(args)
 
     from elfnet.cli.progress import FileProgress
     from elfnet.inference.predict_files import Classified, NotRead, classify_files, find_images
 
-    opens = _opens(asked)
-    # Here in any case: what cannot be opened is refused before a cluster is asked.
-    model = opens()
-    files = find_images(asked.images, listed=sys.stdin)
-    settings: dict[str, Any] = {"batch": asked.batch, "top": asked.top, "resize": not asked.no_resize}
-    failed = named = 0
-    with _output(asked.out) as out, FileProgress(shown=not out.isatty()) as progress, ExitStack() as stack:
-        writer = _writer(asked, out, model)
+    open_model = _model_opener(args)
+    # Also opened here with --backend ray, so that errors appear before the cluster starts.
+    model = open_model()
+    files = find_images(args.images, listed=sys.stdin)
+    settings: dict[str, Any] = {"batch": args.batch, "top": args.top, "resize": not args.no_resize}
+    failed = total = 0
+    with _output(args.out) as out, FileProgress(shown=not out.isatty()) as progress, ExitStack() as stack:
+        writer = _writer(args, out, model)
         results: Iterator[Classified | NotRead] = classify_files(model, files, **settings)
-        if asked.backend == RAY:
+        if args.backend == RAY:
             from elfnet.inference.predict_files import classify_on_ray
 
-            on_ray = classify_on_ray(opens, files, cpus=asked.cpus or 1, address=asked.address, **settings)
+            on_ray = classify_on_ray(open_model, files, cpus=args.cpus or 1, address=args.address, **settings)
             results = stack.enter_context(closing(on_ray))
-            # Results go to what was standard output before; what Ray has to say is none.
+            # `out` keeps the original standard output; messages of Ray go to standard error.
             stack.enter_context(redirect_stdout(sys.stderr))
         for result in results:
-            named += 1
+            total += 1
             if isinstance(result, Classified):
                 writer.write(result)
             else:
                 failed += 1
                 progress.complain(result.reason)
             progress.step()
-    if not named:
-        raise WorkError("no image was named on standard input; write one path a line")
+    if not total:
+        raise WorkError("no image was named on standard input; write one path per line")
     return 1 if failed else 0
 
 
-def _require_consistent(asked: argparse.Namespace) -> None:
-    if asked.operating_point is not None and asked.budget is not None:
+def _require_consistent(args: argparse.Namespace) -> None:
+    if args.operating_point is not None and args.budget is not None:
         raise RequestError("--operating-point and --budget both choose the point; give one of them")
-    if asked.json and asked.format not in (None, "jsonl"):
-        raise RequestError(f"--json and --format {asked.format} contradict; give one of them")
+    if args.json and args.format not in (None, "jsonl"):
+        raise RequestError(f"--json and --format {args.format} contradict; give one of them")
     for name in ("cpus", "address"):
-        if getattr(asked, name) is not None and asked.backend != RAY:
-            raise RequestError(f"--{name} is for --backend ray; leave it out, or give that too")
+        if getattr(args, name) is not None and args.backend != RAY:
+            raise RequestError(f"--{name} is for --backend ray; remove it, or add --backend ray")
     for name in ("top", "batch"):
-        if getattr(asked, name) < 1:
-            raise RequestError(f"--{name} {getattr(asked, name)} must be 1 or more")
-    if asked.out is not None and asked.out.exists() and not (asked.overwrite and asked.out.is_file()):
-        raise RequestError(f"{asked.out} exists; give --overwrite, or another --out")
+        if getattr(args, name) < 1:
+            raise RequestError(f"--{name} {getattr(args, name)} must be 1 or more")
+    if args.out is not None and args.out.exists() and not (args.overwrite and args.out.is_file()):
+        raise RequestError(f"{args.out} exists; give --overwrite, or another --out")
 
 
-def _opens(asked: argparse.Namespace) -> "Callable[[], Model]":
-    """What opens the model, here and in the workers of a cluster."""
-    settings = {name: getattr(asked, name) for name in ("threads", "deepest_exit", "abstain_below")}
-    if asked.backend == RAY:
-        settings["threads"] = asked.threads or asked.cpus or 1
-    elif asked.backend:
-        settings["backend"] = asked.backend
-    if asked.variant is not None:
-        settings["variant"] = asked.variant
-    point = asked.budget if asked.operating_point is None else asked.operating_point
-    return partial(_open, asked.model, point, settings)
+def _model_opener(args: argparse.Namespace) -> "Callable[[], Model]":
+    """Return a function that opens the model, here and in the workers of a cluster."""
+    settings = {name: getattr(args, name) for name in ("threads", "deepest_exit", "abstain_below")}
+    if args.backend == RAY:
+        settings["threads"] = args.threads or args.cpus or 1
+    elif args.backend:
+        settings["backend"] = args.backend
+    if args.variant is not None:
+        settings["variant"] = args.variant
+    point = args.budget if args.operating_point is None else args.operating_point
+    return partial(_open_model, args.model, point, settings)
 
 
-def _open(path: str, point: str | float | None, settings: dict[str, Any]) -> "Model":
+def _open_model(path: str, point: str | float | None, settings: dict[str, Any]) -> "Model":
     if (Path(path) / "recipe.toml").is_file():
         if "variant" in settings:
             raise RequestError(
-                f"--variant is of a bundle, and {path} is a run; export it with --int8 or --bfloat16 first"
+                f"--variant is for bundles, and {path} is a run; export it with --int8 or --bfloat16 first"
             )
         from elfnet.export.from_run import model_of_run
         from elfnet.run.directory import open_run
@@ -142,15 +146,15 @@ def _open(path: str, point: str | float | None, settings: dict[str, Any]) -> "Mo
     return model
 
 
-def _writer(asked: argparse.Namespace, out: TextIO, model: "Model") -> "Writer":
+def _writer(args: argparse.Namespace, out: TextIO, model: "Model") -> "Writer":
     from elfnet.cli.output import Columns, Csv, JsonLines
 
-    form = "jsonl" if asked.json else asked.format
-    if form is None and asked.out is not None:
-        form = "csv" if asked.out.suffix.lower() == ".csv" else "jsonl"
+    form = "jsonl" if args.json else args.format
+    if form is None and args.out is not None:
+        form = "csv" if args.out.suffix.lower() == ".csv" else "jsonl"
     if form is None:
         form = "table" if out.isatty() else "jsonl"
-    top = min(asked.top, len(model.class_names))
+    top = min(args.top, len(model.class_names))
     if form == "table":
         return Columns(out, top=top, longest_label=max(map(len, model.class_names)))
     return Csv(out, top=top) if form == "csv" else JsonLines(out, top=top)
@@ -158,7 +162,7 @@ def _writer(asked: argparse.Namespace, out: TextIO, model: "Model") -> "Writer":
 
 @contextmanager
 def _output(path: Path | None) -> Iterator[TextIO]:
-    """Standard output, or a file that appears when it is complete."""
+    """Open standard output, or a file that appears when it is complete."""
     if path is None:
         yield sys.stdout
         return

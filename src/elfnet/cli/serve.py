@@ -6,10 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from elfnet.cli.arguments import Parser
-from elfnet.errors import RequestError, WorkError
-
-# Packages of the extra `serve`.
-SERVE_EXTRA = {"fastapi", "starlette", "uvicorn", "httptools", "python_multipart", "prometheus_client"}
+from elfnet.errors import RequestError
 
 # Flags that are fields of `ServeSettings`, whose defaults apply if they are not given.
 LIMITS = (
@@ -81,14 +78,9 @@ def run(words: Sequence[str]) -> int:
     args = parser().parse_strictly(words)
     if args.operating_point is not None and args.budget is not None:
         raise RequestError("--operating-point and --budget both choose the point; give one of them")
-    try:
-        from elfnet.serve import ServeSettings, Service, bind_socket, read_samples, read_token, serve
-    except ModuleNotFoundError as error:
-        if error.name not in SERVE_EXTRA:
-            raise
-        raise WorkError(f"serving needs {error.name}: pip install 'elfnet[serve]'") from error
 
     from elfnet.inference.model import DEFAULT_BACKEND, load
+    from elfnet.serve import ServeSettings, Service, bind_socket, read_samples, read_token, serve
 
     limits = {name: getattr(args, name) for name in LIMITS if getattr(args, name) is not None}
     # The service finds out its own address by itself; a name is known only here.

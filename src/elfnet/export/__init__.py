@@ -1,4 +1,7 @@
-"""From a calibrated run to files that run without torch, checked against torch before they are written."""
+"""Export a calibrated run to a bundle that runs without torch, and check it against torch.
+
+This package imports torch; `elfnet.inference` runs what it writes.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,9 @@
-"""What a run directory gives to somebody who wants answers from it: network, operating points, preprocessing."""
+"""Read what inference and export need from a run directory: network, operating points, preprocessing, images.
+
+`model_of_run` returns a `Model` for a run that has not been exported.
+"""
+
+# Shapes: N images, K channels, H height, W width
 
 from dataclasses import dataclass
 
@@ -21,13 +26,20 @@ from elfnet.models.staged import StagedNetwork
 from elfnet.run.checkpoint import Checkpoint, load_run_checkpoint
 from elfnet.run.directory import RunDirectory
 
+BATCH = 256
+
 
 @dataclass(frozen=True, eq=False)
 class RunParts:
-    """The last checkpoint of a calibrated run, on the CPU, in evaluation mode.
+    """The network of a calibrated run with all that is needed to run it.
 
     Attributes:
-        signature: what the weights are for, in one line.
+        network: The network with the weights of the last checkpoint, on the CPU, in evaluation mode.
+        checkpoint: The last checkpoint.
+        signature: Signature of the network that the weights belong to, in one line.
+        family: The operating points.
+        preprocess: The preprocessing of evaluation.
+        class_names: Names by class index.
     """
 
     network: StagedNetwork
@@ -39,10 +51,15 @@ class RunParts:
 
 
 def open_parts(run: RunDirectory, *, network: StagedNetwork | None = None) -> RunParts:
-    """Read and check; a run without operating points of its last checkpoint is refused.
+    """Read network, operating points and preprocessing of a run, and check that they belong together.
 
     Args:
-        network: of a run that trained one that was handed in; it is copied.
+        run: A calibrated run.
+        network: The custom network, if the run trained one; it is copied.
+
+    Raises:
+        RequestError: The run does not read grey or RGB images.
+        ElfnetError: The run has no operating points of its last checkpoint.
     """
     recipe, info = run.recipe(), run.info()
     data = info["data"]
@@ -51,8 +68,8 @@ def open_parts(run: RunDirectory, *, network: StagedNetwork | None = None) -> Ru
     modes = [mode for mode, number in CHANNELS.items() if number == channels]
     if not modes or height == width == 1:
         raise RequestError(
-            f"the run in {run.root} reads {height} x {width} x {channels}, which is no grey or RGB image; "
-            "bundles are for images"
+            f"the run in {run.root} reads {height} x {width} x {channels}, which is not a grey or RGB image; "
+            "only runs on images can be exported"
         )
     checkpoint, model = load_run_checkpoint(run, "last", recipe, info)
     network = network_of_run(model, info, network, where=run.root)
@@ -78,10 +95,10 @@ def model_of_run(
     deepest_exit: int | None = None,
     abstain_below: float = 0.0,
 ) -> Model:
-    """The last checkpoint with the run's operating points; arguments as of `elfnet.load`."""
+    """Return a model of the run's last checkpoint; the arguments are those of `elfnet.load`."""
     parts = open_parts(run)
     height, width, channels = parts.preprocess.shape
-    computes = open_backend(
+    opened = open_backend(
         backend,
         graphs=lambda: _graphs(parts),
         network=lambda: parts.network,
@@ -89,7 +106,7 @@ def model_of_run(
         image_shape=(channels, height, width),
     )
     engine = Engine(
-        computes,
+        opened,
         parts.family,
         deepest_exit=exit_from_zero(deepest_exit, parts.family.exits),
         abstain_below=abstain_below,
@@ -104,11 +121,12 @@ def _graphs(parts: RunParts) -> list[bytes]:
     return export_stages(parts.network, (channels, height, width))
 
 
-BATCH = 256
-
-
 def split_images(run: RunDirectory, split: str, *, most: int = 2048, seed: int = 0) -> NDArray[np.float32]:
-    """At most `most` images of a split, drawn at random, normalised as in evaluation; float32 (N, K, H, W)."""
+    """Return at most `most` random images of a split, normalised as in evaluation, as float32 (N, K, H, W).
+
+    Raises:
+        WorkError: The data has changed since training.
+    """
     splits, info = load_splits(run.recipe().data), run.info()["data"]
     if splits.fingerprint != info["fingerprint"]:
         raise WorkError(f"the data is not what the run in {run.root} was trained on; restore it, or train again")

@@ -1,4 +1,4 @@
-"""One stage, cut out of the graph in which all stages stand side by side."""
+"""Edit ONNX graphs: cut one stage out of the graph of all stages, and rewrite operators for faster inference."""
 
 from collections.abc import Iterable, Sequence
 
@@ -13,7 +13,7 @@ from elfnet.models.cifar_resnet import BasicBlock, OptionAShortcut
 def shortcuts_as_convolutions(network: nn.Module) -> None:
     """Replace subsampling and zero-padding by a 1x1 convolution with weights 0 and 1, in place.
 
-    It multiplies, so it costs 0.5 % of a group; what an exit costs is counted on the network as it was trained.
+    The convolution adds 0.5 % of the multiply-adds of a group. Costs are counted on the network as it was trained.
     """
     for block in network.modules():
         if isinstance(block, BasicBlock) and isinstance(block.shortcut, OptionAShortcut):
@@ -31,11 +31,11 @@ def _as_convolution(shortcut: OptionAShortcut, channels_in: int, channels_out: i
 
 
 def pools_at_the_entrance(nodes: Iterable[onnx.NodeProto], maps: Iterable[str]) -> list[onnx.NodeProto]:
-    """Between each of `maps` that an addition reads and its readers: a 1x1 average pooling, which changes nothing.
+    """Insert a 1x1 average pooling, which changes no value, after each of `maps` that an addition reads.
 
     Args:
-        nodes: of the graph; their inputs are renamed in place.
-        maps: inputs of the graph with four dimensions.
+        nodes: Nodes of the graph; their inputs are renamed in place.
+        maps: Inputs of the graph with four dimensions.
 
     Returns:
         The new nodes, to be put before the others.
@@ -53,15 +53,15 @@ def pools_at_the_entrance(nodes: Iterable[onnx.NodeProto], maps: Iterable[str]) 
 
 
 def cut(together: onnx.ModelProto, k: int, inputs: Sequence[str], passed_on: Sequence[str]) -> bytes:
-    """The model of stage k and its head, with nothing in it that tells of the exporting machine.
+    """Return the model of stage k and its head.
 
-    The exporter's notes for debugging (stack traces with paths, module names) are left behind.
+    The exporter's debug metadata (stack traces with paths, module names) is dropped.
 
     Args:
-        together: all stages; their inputs and outputs are named by `in_stage`.
-        k: which stage, from 0.
-        inputs: names of the stage's inputs.
-        passed_on: names of the features that it gives; none for the last stage, which has no use without its head.
+        together: The model of all stages; its inputs and outputs are named by `in_stage`.
+        k: Index of the stage, from 0.
+        inputs: Names of the stage's inputs.
+        passed_on: Names of its output features; empty for the last stage.
     """
     assert not together.functions, "functions are not cut"
     renamed = {in_stage(k, name): name for name in (*inputs, *passed_on, LOGITS)}
@@ -89,7 +89,7 @@ def cut(together: onnx.ModelProto, k: int, inputs: Sequence[str], passed_on: Seq
 
 
 def cut_again(model: onnx.ModelProto) -> bytes:
-    """A stage's model that somebody changed, brought into the form of `cut`: the stage first, its head behind."""
+    """Bring a modified model of a stage into the form that `cut` returns: the stage first, then its head."""
     graph = model.graph
     passed_on = [value for value in graph.output if value.name != LOGITS]
     all_nodes = _nodes_before(graph, [value.name for value in graph.output])
@@ -106,10 +106,10 @@ def cut_again(model: onnx.ModelProto) -> bytes:
 
 
 def _nodes_before(graph: onnx.GraphProto, outputs: Iterable[str]) -> list[onnx.NodeProto]:
-    """Copies of the nodes that lead to these values, in order, without metadata."""
+    """Return copies of the nodes that these values depend on, in order, without metadata."""
     needed = set(outputs)
     nodes = []
-    # A graph lists its nodes in an order in which they can be computed.
+    # The nodes of a graph are sorted topologically.
     for node in reversed(graph.node):
         if needed.isdisjoint(node.output):
             continue

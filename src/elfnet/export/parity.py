@@ -1,4 +1,4 @@
-"""Whether exported graphs answer as torch does: the engine on the graphs against the exit table that torch made."""
+"""Compare exported graphs with torch: logits of every exit, and exits and predictions at every operating point."""
 
 # Shapes: N images, E exits, C classes, K channels, H height, W width
 
@@ -17,15 +17,15 @@ from elfnet.inference.bundle.manifest import Parity, PointParity
 from elfnet.inference.engine import Answers, Backend
 
 EDGE = 1e-4
-"""A confidence this close to a threshold may fall on either side of it."""
+"""Rounding may move a confidence that is this close to a threshold to its other side."""
 TOLERANCE = 1e-4
-"""Largest difference of logits, relative to the largest logit (or 1): float32 sums in another order stay well below."""
-
+"""Largest difference of logits relative to the largest logit (or 1); rounding differences are far smaller."""
 ENGINE_POINTS = 5
+"""Operating points at which the engine runs the graphs, besides the cheapest."""
 
 
 def logits_of_backend(backend: Backend, images_NKHW: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Logits (N, E, C) of every exit, nobody leaving."""
+    """Run all stages and heads on all images, and return the logits of every exit, (N, E, C)."""
     features = backend.start(images_NKHW)
     logits_E = []
     for k in range(backend.exits):
@@ -35,12 +35,12 @@ def logits_of_backend(backend: Backend, images_NKHW: NDArray[np.float32]) -> NDA
 
 
 def join_answers(batches: Sequence[Answers]) -> Answers:
-    """Answers for batches, as if they had been one."""
+    """Concatenate the answers of several batches."""
     return Answers(*(np.concatenate([getattr(batch, field.name) for batch in batches]) for field in fields(Answers)))
 
 
 def engine_points(family: Family) -> list[str]:
-    """The points at which the engine is run for real: the first, the cheapest, and some in between."""
+    """Return names of points at which to run the engine: spread over the family, and the cheapest."""
     names = family.names()
     spread = [names[i] for i in np.linspace(0, len(names) - 1, num=ENGINE_POINTS).round().astype(int)]
     cheapest = min(family.points, key=lambda point: point.expected.mean_cost).name
@@ -50,18 +50,25 @@ def engine_points(family: Family) -> list[str]:
 def compare(
     table: ExitTable, family: Family, logits_NEC: NDArray[np.float32], answers: Mapping[str, Answers]
 ) -> Parity:
-    """Torch's table against the logits of the exported graphs.
+    """Compare the exported graphs with the exit table that torch computed.
 
-    At each point the answers are those of an engine on the graphs where `answers` has them; else those that follow
-    from the logits.
+    Args:
+        table: The exit table from torch.
+        family: The operating points to compare at.
+        logits_NEC: Logits of the exported graphs.
+        answers: Answers of the engine on the graphs, by operating point. At other points the policy is applied to
+            `logits_NEC`.
+
+    Raises:
+        WorkError: The logits of the graphs are not finite.
     """
     if not np.isfinite(logits_NEC).all():
-        raise WorkError("the exported graphs give logits that are not finite; nothing was written, train the run again")
+        raise WorkError("the exported graphs return non-finite logits; nothing was written, train the run again")
     difference_NEC = np.abs(table.logits_NEC - logits_NEC)
     points = {}
     for point in family.points:
-        wanted = _decided(point.policy, table.logits_NEC)
-        found = answers.get(point.name) or _decided(point.policy, logits_NEC)
+        wanted = _apply_policy(point.policy, table.logits_NEC)
+        found = answers.get(point.name) or _apply_policy(point.policy, logits_NEC)
         differ_N = (found.exit_N != wanted.exit_N) | (found.prediction_N != wanted.prediction_N)
         edge_N = differ_N & wanted.edge_N
         points[point.name] = PointParity(differ=int(differ_N.sum()), on_the_edge=int(edge_N.sum()))
@@ -75,14 +82,14 @@ def compare(
     )
 
 
-class _Decided(NamedTuple):
+class _Outcome(NamedTuple):
     exit_N: NDArray[np.int64]
     prediction_N: NDArray[np.int64]
     edge_N: NDArray[np.bool_]
 
 
-def _decided(policy: Policy, logits_NEC: NDArray[np.float32]) -> _Decided:
-    """Exit and answer of each example, and whether a hair would have made them others."""
+def _apply_policy(policy: Policy, logits_NEC: NDArray[np.float32]) -> _Outcome:
+    """Apply a policy to logits: exit and prediction per example, and whether rounding could change them."""
     examples = len(logits_NEC)
     exit_N, prediction_N = np.full(examples, -1), np.full(examples, -1)
     edge_N = np.zeros(examples, dtype=np.bool_)
@@ -90,27 +97,31 @@ def _decided(policy: Policy, logits_NEC: NDArray[np.float32]) -> _Decided:
     for k in range(policy.exits):
         decision = policy.decide(k, logits_NEC[:, k], evidence_NC)
         evidence_NC = decision.evidence_NC
-        here_N = exit_N < 0
+        remaining_N = exit_N < 0
         if k < policy.exits - 1 and policy.thresholds[k] < NEVER:
-            edge_N |= here_N & (np.abs(decision.confidence_N - policy.thresholds[k]) <= EDGE)
-        leaves_N = here_N & decision.leaves_N
-        edge_N |= leaves_N & _undecided(decision.probability_NC)
+            edge_N |= remaining_N & (np.abs(decision.confidence_N - policy.thresholds[k]) <= EDGE)
+        leaves_N = remaining_N & decision.leaves_N
+        edge_N |= leaves_N & _nearly_tied(decision.probability_NC)
         exit_N[leaves_N] = k
         prediction_N[leaves_N] = decision.prediction_N[leaves_N]
-    return _Decided(exit_N, prediction_N, edge_N)
+    return _Outcome(exit_N, prediction_N, edge_N)
 
 
-def _undecided(probability_NC: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Where the two best classes are as good as equal."""
+def _nearly_tied(probability_NC: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return where the probabilities of the two best classes are equal up to `EDGE`."""
     if probability_NC.shape[1] < 2:
         return np.zeros(len(probability_NC), dtype=np.bool_)
     best_N2 = np.partition(probability_NC, -2, axis=1)[:, -2:]
-    undecided_N: NDArray[np.bool_] = best_N2[:, 1] - best_N2[:, 0] <= EDGE
-    return undecided_N
+    tied_N: NDArray[np.bool_] = best_N2[:, 1] - best_N2[:, 0] <= EDGE
+    return tied_N
 
 
 def require_parity(parity: Parity) -> None:
-    """Refuse graphs whose logits are off, or that answer otherwise where no rounding can explain it."""
+    """Refuse graphs that differ from torch by more than rounding explains.
+
+    Raises:
+        WorkError: The logits differ too much, or exits or predictions differ away from thresholds.
+    """
     allowed = TOLERANCE * max(1.0, parity.largest_logit)
     for k, difference in enumerate(parity.largest_difference):
         if difference > allowed:
@@ -122,5 +133,5 @@ def require_parity(parity: Parity) -> None:
         if point.differ > point.on_the_edge:
             raise WorkError(
                 f"the exported graphs differ from torch: {point.differ - point.on_the_edge} of {parity.images} images "
-                f"have another exit or answer at operating point {name!r}; nothing was written"
+                f"have another exit or prediction at operating point {name!r}; nothing was written"
             )

@@ -1,4 +1,4 @@
-"""From a calibrated run to a bundle, checked against torch before it is written."""
+"""Export a calibrated run to a bundle, after checking the exported graphs against torch."""
 
 # Shapes: N images, K channels, H height, W width
 
@@ -24,9 +24,9 @@ from elfnet.evaluate.run import evaluate_run, table_of
 from elfnet.export.from_run import RunParts, open_parts
 from elfnet.export.onnx import export_stages
 from elfnet.export.parity import compare, engine_points, join_answers, logits_of_backend, require_parity
-from elfnet.export.variants import MadeVariant, make_variant
+from elfnet.export.variants import MadeVariant, evenly_spaced, make_variant
 from elfnet.inference.backends.onnxruntime import OnnxBackend
-from elfnet.inference.bundle.archive import require_place, write_bundle
+from elfnet.inference.bundle.archive import require_writable, write_bundle
 from elfnet.inference.bundle.manifest import (
     WEIGHTS,
     File,
@@ -50,8 +50,9 @@ from elfnet.version import __version__
 
 CHECKED_IMAGES, CHECKED_BATCH = 512, 64
 PLACES = {"data": ("directory", "root", "train", "calibration", "test", "cache"), "model": ("weights",)}
-"""Settings that name a place on the machine that trained: of these only the last part goes into a bundle."""
+"""Settings that are paths on the training machine; a bundle contains only the last part of each path."""
 PACKAGES = ("torch", "onnx", "onnxruntime", "numpy")
+"""Packages whose versions a bundle records."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,9 @@ class Exported:
     """A bundle that was written.
 
     Attributes:
-        bytes_on_disk: of the zip, or of all files of the directory.
+        path: Where it was written.
+        manifest: Its manifest.
+        bytes_on_disk: Size of the zip, or of all files of the directory.
     """
 
     path: Path
@@ -77,17 +80,23 @@ def export_run(
     measure_memory: Callable[[Path], PeakMemory] | None = measure_peak_memory,
     network: StagedNetwork | None = None,
 ) -> Exported:
-    """Write the bundle of a run's last checkpoint; refused if the graphs do not answer as torch does.
+    """Export the last checkpoint of a calibrated run as a bundle.
 
     Args:
-        out: `NAME.elfnet` in the run directory by default, NAME being the run's.
-        as_directory: a directory with the files instead of one zip.
-        precisions: variants beside float32: `int8`, `bfloat16`; see `make_variant`.
-        measure_memory: called with the finished bundle; None leaves the peak memory out.
-        network: of a run that trained one that was handed in; see `evaluate_run`.
+        run: A calibrated run.
+        out: The bundle to write; None for `NAME.elfnet` in the run directory, where NAME is the run's name.
+        as_directory: Write a directory instead of one zip.
+        overwrite: Replace the bundle at `out`.
+        precisions: Variants besides float32: `int8`, `bfloat16`; see `make_variant`.
+        measure_memory: Measures the peak memory of the finished bundle; None to skip it.
+        network: The custom network, if the run trained one; see `evaluate_run`.
+
+    Raises:
+        RequestError: `out` exists, or a variant is refused.
+        WorkError: The graphs differ from torch, the data has changed since training, or writing failed.
     """
     path = run.root / f"{run.root.resolve().name}.elfnet" if out is None else out
-    require_place(path, as_directory=as_directory, overwrite=overwrite)
+    require_writable(path, as_directory=as_directory, overwrite=overwrite)
     with run.lock():
         return _export_locked(run, path, as_directory, precisions, measure_memory, network)
 
@@ -106,14 +115,14 @@ def _export_locked(
         raise WorkError(f"the data is not what the run in {run.root} was trained on; restore it, or train again")
     height, width, channels = parts.preprocess.shape
     graphs = export_stages(parts.network, (channels, height, width))
-    measured = _check(parts, run.recipe().data, splits, graphs)
+    measured = _compare_with_torch(parts, run.recipe().data, splits, graphs)
     files = {
-        WEIGHTS: _weights(parts),
+        WEIGHTS: _serialised_weights(parts),
         **{graph_name("float32", k + 1): graph for k, graph in enumerate(graphs)},
     }
     normalisation = Normalisation(parts.preprocess.mean, parts.preprocess.std)
     if precisions:
-        # Their operating points are fitted on this table; if it is gone, only here is a network to compute it with.
+        # `make_variant` reads this table; if it is not stored, only this function has the network to compute it.
         evaluate_run(run, "calibration", network=network)
     others = [make_variant(run, precision, graphs, splits, normalisation) for precision in precisions]
     for made in others:
@@ -126,9 +135,9 @@ def _export_locked(
             try:
                 write_bundle(finished, {**files, MANIFEST: manifest_text(manifest)}, as_directory=True)
             except WorkError as error:
-                # Its own line names a hidden folder that is gone by now.
-                why = getattr(error.__cause__, "strerror", None) or error
-                raise WorkError(f"cannot write {path}: {why}; what was there is intact") from error
+                # The original message names a temporary folder.
+                reason = getattr(error.__cause__, "strerror", None) or error
+                raise WorkError(f"cannot write {path}: {reason}; what was there is intact") from error
             measured = measured.model_copy(update={"peak_memory": measure_memory(finished)})
         manifest = _manifest(run, parts, files, measured, others)
     files[MANIFEST] = manifest_text(manifest)
@@ -137,10 +146,13 @@ def _export_locked(
     return Exported(path, manifest, on_disk)
 
 
-def _check(parts: RunParts, data: DataRecipe, splits: Splits, graphs: list[bytes]) -> Measured:
-    """Compare with torch on images spread over the calibration split, all classes among them."""
-    size = len(splits.calibration)
-    chosen = np.unique(np.linspace(0, size - 1, num=min(size, CHECKED_IMAGES)).round().astype(np.int64))
+def _compare_with_torch(parts: RunParts, data: DataRecipe, splits: Splits, graphs: list[bytes]) -> Measured:
+    """Compare the graphs with torch on evenly spaced images of the calibration split.
+
+    Raises:
+        WorkError: The graphs differ from torch.
+    """
+    chosen = evenly_spaced(len(splits.calibration), CHECKED_IMAGES)
     checked = replace(splits, calibration=splits.calibration.take(chosen))
     normalisation = Normalisation(parts.preprocess.mean, parts.preprocess.std)
     table = table_of(
@@ -151,7 +163,7 @@ def _check(parts: RunParts, data: DataRecipe, splits: Splits, graphs: list[bytes
         normalisation=normalisation,
         checkpoint_sha256=parts.checkpoint.sha256,
     )
-    # One thread: sums in the same order every time.
+    # One thread, so that sums are computed in the same order every time.
     backend = OnnxBackend(graphs, threads=1)
     engine = Engine(backend, parts.family)
     logits: list[NDArray[np.float32]] = []
@@ -169,7 +181,7 @@ def _check(parts: RunParts, data: DataRecipe, splits: Splits, graphs: list[bytes
     return Measured(accuracy=accuracy, parity=parity, versions=_versions())
 
 
-def _recipe_without_places(recipe: Recipe) -> dict[str, Any]:
+def _recipe_without_paths(recipe: Recipe) -> dict[str, Any]:
     settings = recipe.model_dump(mode="json")
     for section, names in PLACES.items():
         for name in names:
@@ -178,13 +190,13 @@ def _recipe_without_places(recipe: Recipe) -> dict[str, Any]:
     return settings
 
 
-def _weights(parts: RunParts) -> bytes:
-    # Not ascontiguousarray, which would turn a single number into a list of one.
+def _serialised_weights(parts: RunParts) -> bytes:
+    # Not np.ascontiguousarray, which would turn a scalar into an array of one element.
     tensors = {name: tensor.contiguous().numpy() for name, tensor in parts.checkpoint.weights.items()}
     return safetensors.numpy.save(tensors)
 
 
-def _variant(made: MadeVariant, exits: int) -> Variant:
+def _variant_entry(made: MadeVariant, exits: int) -> Variant:
     own = made.precision if made.graphs else "float32"
     full = {"full": made.against_float32.accuracy}
     return Variant(
@@ -223,12 +235,12 @@ def _manifest(
         multiply_adds=MultiplyAdds(stages=cost.stages, heads=cost.heads, plain=cost.plain),
         variants={
             "float32": Variant(graphs=graphs, family=parts.family.to_dict(), measured=measured),
-            **{made.precision: _variant(made, len(graphs)) for made in others},
+            **{made.precision: _variant_entry(made, len(graphs)) for made in others},
         },
         files={name: File(sha256=sha256(content).hexdigest(), bytes=len(content)) for name, content in files.items()},
         size_bytes=sum(map(len, files.values())),
         provenance=Provenance(
-            recipe=_recipe_without_places(run.recipe()),
+            recipe=_recipe_without_paths(run.recipe()),
             network=parts.signature,
             data_fingerprint=run.info()["data"]["fingerprint"],
             checkpoint_sha256=parts.checkpoint.sha256,

@@ -1,7 +1,9 @@
-"""A bundle's network in other precisions, each with operating points of its own, fitted on what it really computes."""
+"""Variants of a network in other precisions: quantisation to int8, bfloat16, and their comparison with float32.
 
-# Shapes: N images, E exits, C classes
-# Shapes: N images, K channels, H height, W width
+Each variant has its own operating points, fitted on the logits that it computes.
+"""
+
+# Shapes: N images, B images per batch, E exits, C classes, K channels, H height, W width
 
 import statistics
 import time
@@ -38,15 +40,26 @@ from elfnet.run.directory import RunDirectory
 
 CALIBRATION_BATCH = 64
 OPERATORS = ["Conv", "Add", "Relu", "AveragePool"]
-"""What is computed in integers. The classifier is small, and decides: it stays as it is."""
+"""Operators that are quantised. The classifier stays float32: it is small, and exits depend on its output."""
+PRECISIONS = ("int8", "bfloat16")
+MAX_POINTS_LOST = 0.5
+SAMPLE_IMAGES = 512
+"""Images used to calibrate the ranges of activations, and for timing."""
+TIMED_BATCHES = (1, 32)
+BATCH = 128
+# ONNX Runtime supports bfloat16 on no CPU, OpenVINO on CPUs that have it.
+BACKEND = {"int8": "onnxruntime", "bfloat16": "openvino"}
 
 
 def quantise_stages(graphs: Sequence[bytes], images_NKHW: NDArray[np.float32]) -> list[bytes]:
-    """8-bit graphs of the same stages, in the same form as `export_stages` writes them.
+    """Quantise the graphs of all stages to int8, statically.
 
     Args:
-        graphs: float32, from `export_stages`.
-        images_NKHW: normalised images of the calibration split; a few hundred of all classes are enough.
+        graphs: float32 graphs from `export_stages`.
+        images_NKHW: Normalised images of the calibration split; a few hundred of all classes are enough.
+
+    Returns:
+        Graphs in the form that `export_stages` returns.
     """
     batches = [
         images_NKHW[start : start + CALIBRATION_BATCH] for start in range(0, len(images_NKHW), CALIBRATION_BATCH)
@@ -62,7 +75,7 @@ def quantise_stages(graphs: Sequence[bytes], images_NKHW: NDArray[np.float32]) -
 
 
 class _Inputs(CalibrationDataReader):  # type: ignore[misc]
-    """What a stage is given, batch by batch."""
+    """The inputs of a stage, one batch at a time, for ONNX Runtime's calibration."""
 
     def __init__(self, batches: Sequence[Any]) -> None:
         self._batches: Iterator[Any] = iter(batches)
@@ -85,7 +98,7 @@ def _quantise(graph: bytes, features: Sequence[Any]) -> bytes:
             op_types_to_quantize=OPERATORS,
             nodes_to_exclude=_additions_of_logits(onnx.load(str(prepared)).graph),
             per_channel=True,
-            # Seven bits for the weights: without VNNI, products of full eight-bit numbers overflow when added in pairs.
+            # 7-bit weights: without VNNI, pairwise sums of 8-bit products overflow.
             reduce_range=True,
             activation_type=QuantType.QUInt8,
             weight_type=QuantType.QInt8,
@@ -96,24 +109,21 @@ def _quantise(graph: bytes, features: Sequence[Any]) -> bytes:
 
 
 def _additions_of_logits(graph: onnx.GraphProto) -> list[str]:
-    """Names of the nodes that add an expert's logits to the sum of those before: that sum decides, too."""
+    """Return the names of the nodes that add an expert's logits to those before; exits depend on this sum too."""
     rows = {value.name for value in graph.input if len(value.type.tensor_type.shape.dim) == 2}
     return [node.name for node in graph.node if node.op_type == "Add" and rows.intersection(node.input)]
 
 
-PRECISIONS = ("int8", "bfloat16")
-MAX_POINTS_LOST = 0.5
-SOME_IMAGES = 512
-"""For the ranges of activations, and to be timed."""
-TIMED_BATCHES = (1, 32)
-BATCH = 128
-# ONNX Runtime computes bfloat16 on no CPU, OpenVINO on those that have it.
-BACKEND = {"int8": "onnxruntime", "bfloat16": "openvino"}
-
-
 @dataclass(frozen=True, eq=False)
 class MadeVariant:
-    """Graphs (None: those of float32), operating points, and how it compares with float32."""
+    """A variant in another precision.
+
+    Attributes:
+        precision: `int8` or `bfloat16`.
+        graphs: Its graphs; None if it uses those of float32.
+        family: Its operating points.
+        against_float32: Comparison with float32.
+    """
 
     precision: str
     graphs: list[bytes] | None
@@ -124,35 +134,43 @@ class MadeVariant:
 def make_variant(
     run: RunDirectory, precision: str, graphs: Sequence[bytes], splits: Splits, normalisation: Normalisation
 ) -> MadeVariant:
-    """The run in another precision, compared with float32 on the whole calibration split.
+    """Make a variant of a run in another precision, and compare it with float32 on the whole calibration split.
 
-    int8 is refused where it is slower than float32 here, or loses half a point of accuracy or more: it would be worth
-    nothing. bfloat16 is refused where the processor has none: it would be float32 under another name. Where it has,
-    the loss is measured and written down.
+    Args:
+        run: A calibrated run with its exit table of the calibration split.
+        precision: `int8` or `bfloat16`.
+        graphs: float32 graphs from `export_stages`.
+        splits: The data of the run.
+        normalisation: The normalisation of the run.
+
+    Raises:
+        RequestError: int8 is slower than float32 on this machine or loses 0.5 points of accuracy or more; or the
+            processor does not support bfloat16.
     """
     if precision not in PRECISIONS:
         raise RequestError(f"there is no precision {precision!r} to export; choose from: {', '.join(PRECISIONS)}")
-    engine = BACKEND[precision]
-    plain = _open(engine, graphs, "float32")
+    backend_name = BACKEND[precision]
+    float32_backend = _open_graphs(backend_name, graphs, "float32")
     batches = partial(
         evaluation_batches, run.recipe().data, normalisation=normalisation, batch_size=BATCH, device=torch.device("cpu")
     )
-    some = splits.calibration.take(_spread(len(splits.calibration), SOME_IMAGES))
+    some = splits.calibration.take(evenly_spaced(len(splits.calibration), SAMPLE_IMAGES))
     images_NKHW = np.concatenate([_as_array(batch) for batch in batches(some)])
     own = quantise_stages(graphs, images_NKHW) if precision == "int8" else None
-    computes = _open(engine, graphs, "bfloat16") if own is None else _open(engine, own, "float32")
-    # The same examples and costs; the logits are what this precision gives.
+    if own is None:
+        backend = _open_graphs(backend_name, graphs, "bfloat16")
+    else:
+        backend = _open_graphs(backend_name, own, "float32")
+    # Examples and costs are those of float32; only the logits differ.
     float32 = evaluate_run(run, "calibration")
-    logits_NEC = np.concatenate(
-        [logits_of_backend(computes, _as_array(batch)) for batch in batches(splits.calibration)]
-    )
+    logits_NEC = np.concatenate([logits_of_backend(backend, _as_array(batch)) for batch in batches(splits.calibration)])
     table = replace(float32, logits_NEC=logits_NEC)
     against = AgainstFloat32(
         images=table.examples,
         accuracy=_full_depth_accuracy(logits_NEC, table.labels_N),
         accuracy_float32=_full_depth_accuracy(float32.logits_NEC, table.labels_N),
-        time_ratio={str(size): time_ratio(computes, plain, images_NKHW[:size]) for size in TIMED_BATCHES},
-        backend=engine,
+        time_ratio={str(size): time_ratio(backend, float32_backend, images_NKHW[:size]) for size in TIMED_BATCHES},
+        backend=backend_name,
     )
     if precision == "int8":
         require_worth_it(against)
@@ -164,15 +182,15 @@ def _as_array(batch: Tensor) -> NDArray[np.float32]:
     return np.ascontiguousarray(batch.numpy())
 
 
-def _open(engine: str, graphs: Sequence[bytes], precision: str) -> Backend:
+def _open_graphs(name: str, graphs: Sequence[bytes], precision: str) -> Backend:
     def no_network() -> None:
-        raise AssertionError("these engines run graphs")
+        raise AssertionError("these backends run graphs")
 
-    return open_backend(engine, graphs=lambda: graphs, network=no_network, precision=precision)  # type: ignore[arg-type]
+    return open_backend(name, graphs=lambda: graphs, network=no_network, precision=precision)  # type: ignore[arg-type]
 
 
-def _spread(images: int, most: int) -> NDArray[np.int64]:
-    """Positions of some of them, from everywhere: a split may be sorted by class."""
+def evenly_spaced(images: int, most: int) -> NDArray[np.int64]:
+    """Return at most `most` evenly spaced positions, so that a split that is sorted by class gives all classes."""
     return np.unique(np.linspace(0, images - 1, num=min(most, images)).round().astype(np.int64))
 
 
@@ -180,31 +198,32 @@ def _full_depth_accuracy(logits_NEC: NDArray[np.float32], labels_N: NDArray[np.i
     return float((np.argmax(logits_NEC[:, -1], axis=1) == labels_N).mean())
 
 
-def time_ratio(computes: Backend, plain: Backend, images_BKHW: NDArray[np.float32], *, rounds: int = 15) -> float:
-    """Processor time of all stages at full depth against the other's: taking turns, median over the rounds.
+def time_ratio(backend: Backend, reference: Backend, images_BKHW: NDArray[np.float32], *, rounds: int = 15) -> float:
+    """Return the processor time of all stages relative to a reference backend, measured in turn, median over rounds.
 
-    Not the time that passes: whether a variant is written must not depend on what else the machine does. With two
-    threads and other work on the machine, that ratio had quartiles of 0.1 and 4.9 at batch 1, this one of 0.7 and 1.0.
+    Processor time, not wall-clock time: whether a variant is accepted must not depend on other load on the machine.
+    With two threads on a busy machine, the ratio of wall-clock times had quartiles of 0.1 and 4.9 at batch 1, this one
+    of 0.7 and 1.0.
     """
 
-    def full_depth(backend: Backend) -> None:
-        features = backend.start(images_BKHW)
-        for k in range(backend.exits - 1):
-            features = backend.run_without_head(k, features)
-        backend.run(backend.exits - 1, features)
+    def full_depth(measured: Backend) -> None:
+        features = measured.start(images_BKHW)
+        for k in range(measured.exits - 1):
+            features = measured.run_without_head(k, features)
+        measured.run(measured.exits - 1, features)
 
-    calls = {"own": lambda: full_depth(computes), "plain": lambda: full_depth(plain)}
+    calls = {"own": lambda: full_depth(backend), "reference": lambda: full_depth(reference)}
     seconds = taking_turns(calls, rounds=rounds, clock=time.process_time)
-    return statistics.median(own / other for own, other in zip(seconds["own"], seconds["plain"], strict=True))
+    return statistics.median(own / other for own, other in zip(seconds["own"], seconds["reference"], strict=True))
 
 
 def require_worth_it(against: AgainstFloat32) -> None:
-    """Refuse int8 that is slower at any of the batch sizes, or that loses too much."""
+    """Refuse int8 that is slower than float32 at any batch size, or loses too much accuracy."""
     way_out = "export without --int8"
     if against.points_lost >= MAX_POINTS_LOST:
         raise RequestError(
             f"int8 loses {against.points_lost:.2f} points of accuracy on {against.images} calibration images, "
-            f"{MAX_POINTS_LOST} are too many; {way_out}"
+            f"the limit is {MAX_POINTS_LOST}; {way_out}"
         )
     slow = {size: ratio for size, ratio in against.time_ratio.items() if ratio > 1.0}
     if slow:

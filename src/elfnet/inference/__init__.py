@@ -1,6 +1,6 @@
-"""Running exported models with early exit: engine, backends, controllers, and prediction of files.
+"""Run exported models with early exit: engine, backends, controllers and prediction of image files.
 
-This package must not import torch, except for its torch backend.
+Only the torch backend of this package may import torch.
 """
 
 from typing import TYPE_CHECKING

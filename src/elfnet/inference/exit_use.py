@@ -1,4 +1,4 @@
-"""Whether an exit pays for itself on this machine: what its head takes against what those who leave there save."""
+"""Decide which exits save time on this machine: time of the head against time saved by the examples that exit there."""
 
 from dataclasses import dataclass, replace
 
@@ -9,15 +9,16 @@ from elfnet.exits.policy import NEVER, Policy
 
 @dataclass(frozen=True)
 class ExitUse:
-    """One early exit at one operating point; times in seconds an image of the input.
+    """Time balance of one early exit at one operating point. Times are in seconds per input image.
 
     Attributes:
-        exit: from 1.
-        used: whether its head is run.
-        reach: share of the images that get there.
-        leave: share of the images that leave there.
-        head_time: what the head takes, for all who get there.
-        time_saved: what those who leave do not take on the way to the next exit in use; they might go further still.
+        exit: Number of the exit, from 1.
+        used: Whether its head is run.
+        reach: Share of the images that reach it.
+        leave: Share of the images that exit there.
+        head_time: Time of the head for all images that reach it.
+        time_saved: Time that the images which exit there would need to the next exit in use. This is a lower bound:
+            without this exit they might go further.
     """
 
     exit: int
@@ -29,32 +30,36 @@ class ExitUse:
 
     @property
     def pays(self) -> bool:
+        """Whether the exit is used and saves more time than its head takes."""
         return self.used and self.time_saved > self.head_time
 
     @property
     def why(self) -> str:
-        """The verdict in words."""
+        """The verdict as one sentence."""
         if not self.used:
-            return f"exit {self.exit} is not used: nobody may leave there, its head is not run"
+            return f"exit {self.exit} is not used: no image may exit there, its head is not run"
         verdict = "pays" if self.pays else "does not pay"
         return (
-            f"exit {self.exit} {verdict}: {100 * self.leave:.0f} % of the images leave there and save "
-            f"{1e6 * self.time_saved:.1f} us an image, its head takes {1e6 * self.head_time:.1f} us"
+            f"exit {self.exit} {verdict}: {100 * self.leave:.0f} % of the images exit there and save "
+            f"{1e6 * self.time_saved:.1f} us per image, its head takes {1e6 * self.head_time:.1f} us"
         )
 
 
 def exit_use(point: OperatingPoint, cost: MeasuredCost) -> tuple[ExitUse, ...]:
-    """Every early exit of an operating point, with the shares that were seen on the calibration split."""
+    """Return the time balance of every early exit of an operating point, with the exit shares of calibration."""
     return _uses(point.policy, point.expected.exit_share, cost)
 
 
 def without_unprofitable_exits(point: OperatingPoint, cost: MeasuredCost) -> tuple[Policy, tuple[ExitUse, ...]]:
-    """The point's policy with the exits left out that do not pay here, and the reasons, exit by exit.
+    """Disable the exits of an operating point that take more time than they save on this machine.
 
-    The least profitable one goes first, and who would have left there is then taken to leave at the next one in use;
-    this is repeated until all that are left pay. Nobody leaves earlier than before. A point with a promise, or one
-    that combines exits, stays as it is: the promise is for this policy and no other, and the answers come from all
-    exits.
+    The least profitable exit is disabled first; its images are assumed to exit at the next exit in use. This is
+    repeated until all remaining exits pay. No image exits earlier than before. A point with a promise does not change,
+    because the promise holds for this policy only; nor does a point that combines exits, because its predictions
+    depend on all of them.
+
+    Returns:
+        The new policy, and the verdict on every early exit.
     """
     policy, share = point.policy, list(point.expected.exit_share)
     if point.promise is not None or policy.combine:
@@ -79,7 +84,7 @@ def _uses(policy: Policy, share: tuple[float, ...] | list[float], cost: Measured
     uses, reach = [], 1.0
     for k in range(policy.exits - 1):
         following = _next_in_use(policy, k)
-        way_on = sum(cost.stages[k + 1 : following + 1]) + cost.heads[following]
+        path_time = sum(cost.stages[k + 1 : following + 1]) + cost.heads[following]
         used = policy.runs_head(k)
         uses.append(
             ExitUse(
@@ -88,7 +93,7 @@ def _uses(policy: Policy, share: tuple[float, ...] | list[float], cost: Measured
                 reach=reach,
                 leave=share[k],
                 head_time=reach * cost.heads[k] if used else 0.0,
-                time_saved=share[k] * way_on,
+                time_saved=share[k] * path_time,
             )
         )
         reach -= share[k]

@@ -1,7 +1,7 @@
-"""Image files that may be anything: read within limits, or refused in one line that names the file.
+"""Read untrusted image files within limits, or refuse them with one line that names the file.
 
-Size, pixels and mode are judged from the header, before anything is decoded. Decoding itself is that of the training
-data (`data.read_image`), so that a network sees an image as it did in evaluation.
+Bytes, pixels and mode are checked from the header, before anything is decoded. Decoding is shared with the training
+data (`elfnet.data.images`), so that the network gets the same pixels as in evaluation.
 """
 
 # Shapes: H height, W width, 3 colours
@@ -23,17 +23,17 @@ from elfnet.errors import WorkError
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".pgm"})
 MODES = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX")
-"""What is converted without asking; more bits or other colours would be cut off."""
+"""Pillow modes that convert to 8-bit grey or RGB without loss of range."""
 
-# Warning filters belong to the whole process: only one thread at a time may change them and put them back.
+# Warning filters belong to the whole process: only one thread at a time may change and restore them.
 _FILTERS = threading.Lock()
-_before = warnings.catch_warnings()
+_saved_filters = warnings.catch_warnings()
 _silenced = 0
 
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Pillow warns of odd metadata, which is no concern here, and of sizes, which have limits of their own here."""
+    """Suppress Pillow's warnings about metadata, which is not used, and about sizes, which have limits here."""
     if _silenced:
         yield
         return
@@ -44,34 +44,46 @@ def _without_warnings() -> Iterator[None]:
 
 @contextmanager
 def silent_pillow() -> Iterator[None]:
-    """No warnings of Pillow in the whole process, so that threads which decode need not wait for each other."""
-    global _before, _silenced
+    """Suppress Pillow's warnings in the whole process, so that threads that decode need not wait for each other."""
+    global _saved_filters, _silenced
     with _FILTERS:
         if not _silenced:
-            _before = warnings.catch_warnings()
-            _before.__enter__()
+            _saved_filters = warnings.catch_warnings()
+            _saved_filters.__enter__()
             warnings.filterwarnings("ignore", module=r"PIL\b")
         _silenced += 1
     try:
         yield
     finally:
-        # The last one to leave puts back what the first one found.
+        # The last context restores what the first one saved.
         with _FILTERS:
             _silenced -= 1
             if not _silenced:
-                _before.__exit__(None, None, None)
+                _saved_filters.__exit__(None, None, None)
 
 
 def read_image(path: str | Path, *, mode: str, choose: Choose, limits: Limits) -> Pixels:
-    """The part of the image in a file that `choose` names, in `mode`: uint8 (H, W) for "L", (H, W, 3) for "RGB".
+    """Read an image file, crop it and resize it.
 
-    The image is stood upright first; of an animation it is the first frame.
+    The EXIF orientation is applied first. Of an animation the first frame is used.
+
+    Args:
+        path: The file.
+        mode: "L" (grey) or "RGB".
+        choose: Returns crop box and target size for the width and height of the upright image.
+        limits: Largest number of bytes and pixels.
+
+    Returns:
+        uint8 (H, W) for mode "L", (H, W, 3) for "RGB".
+
+    Raises:
+        WorkError: The file cannot be read, is not an image, or exceeds the limits.
     """
     return decode_image(_read_bytes(Path(path), limits.max_bytes), str(path), mode=mode, choose=choose, limits=limits)
 
 
 def decode_image(content: bytes, name: str, *, mode: str, choose: Choose, limits: Limits) -> Pixels:
-    """The same for a file that is in memory; `name` stands for it in messages."""
+    """Decode the content of an image file as `read_image` does; messages call it `name`."""
     if len(content) > limits.max_bytes:
         raise WorkError(f"{name} has more than {limits.max_bytes:,} bytes; make it smaller")
     if not content:
@@ -79,25 +91,25 @@ def decode_image(content: bytes, name: str, *, mode: str, choose: Choose, limits
     with _without_warnings():
         try:
             with Image.open(BytesIO(content), formats=FORMATS) as header:
-                _require_ordinary(header, name, limits)
+                _check_image(header, name, limits)
         except WorkError:
             raise
         except Image.DecompressionBombError as error:
             raise WorkError(f"{name} has more than {limits.max_pixels:,} pixels; make it smaller") from error
         except Exception as error:
             raise WorkError(f"{name} is not an image or is damaged; give one of: {', '.join(FORMATS)}") from error
-        with _damage_named(name):
+        with _name_in_errors(name):
             return _in_mode(read_crop(content, name, choose=choose, limits=limits), mode)
 
 
-def part_of_picture(
+def crop_picture(
     picture: Image.Image, *, mode: str, choose: Choose, limits: Limits, name: str = "the picture"
 ) -> Pixels:
-    """The same for a picture that is open or in memory already."""
-    _require_ordinary(picture, name, limits)
-    with _without_warnings(), _damage_named(name):
+    """Crop and resize a PIL image as `read_image` does; messages call it `name`."""
+    _check_image(picture, name, limits)
+    with _without_warnings(), _name_in_errors(name):
         picture.load()
-        # `exif_transpose` copies a picture that stands upright already.
+        # `exif_transpose` would copy an image that is upright already.
         turned = picture.getexif().get(ExifTags.Base.Orientation, 1) != 1
         upright = to_rgb(ImageOps.exif_transpose(picture) if turned else picture, name)
         part = choose(*upright.size)
@@ -107,16 +119,16 @@ def part_of_picture(
 
 
 def _in_mode(pixels_HW3: Pixels, mode: str) -> Pixels:
-    # Grey that was made RGB comes back as it was.
+    # Grey that was converted to RGB converts back without a change.
     return pixels_HW3 if mode == "RGB" else np.asarray(Image.fromarray(pixels_HW3).convert(mode))
 
 
 @contextmanager
-def _damage_named(name: str) -> Iterator[None]:
+def _name_in_errors(name: str) -> Iterator[None]:
     try:
         yield
     except WorkError as error:
-        if error.__cause__ is None:  # already says all there is to say
+        if error.__cause__ is None:  # the message is complete
             raise
         raise WorkError(f"{error}; copy or save it again") from error
     except Exception as error:
@@ -124,19 +136,19 @@ def _damage_named(name: str) -> Iterator[None]:
         raise WorkError(f"{name} is truncated or damaged ({reason}); copy or save it again") from error
 
 
-def _require_ordinary(image: Image.Image, name: str, limits: Limits) -> None:
+def _check_image(image: Image.Image, name: str, limits: Limits) -> None:
     width, height = image.size
     if width * height > limits.max_pixels:
         raise WorkError(f"{name} has {width} x {height} pixels, the limit is {limits.max_pixels:,}; make it smaller")
     if min(width, height) < 1:
-        raise WorkError(f"{name} has {width} x {height} pixels; there is nothing to see")
+        raise WorkError(f"{name} has {width} x {height} pixels; give an image that is not empty")
     if image.mode not in MODES or _has_16_bits(image):
-        found = "16 bits a channel" if _has_16_bits(image) else f"mode {image.mode}"
-        raise WorkError(f"{name} has {found}, which is not converted silently; save it as 8-bit grey or RGB")
+        found = "16 bits per channel" if _has_16_bits(image) else f"mode {image.mode}"
+        raise WorkError(f"{name} has {found}, which is not converted automatically; save it as 8-bit grey or RGB")
 
 
 def _has_16_bits(image: Image.Image) -> bool:
-    """Pillow opens 16-bit colour as RGB and cuts the values off; only the way it is stored tells."""
+    """Return whether the file stores 16 bits per channel; Pillow opens it as RGB and truncates the values."""
     stored = [image.mode]
     for tile in getattr(image, "tile", ()):
         arguments = tile[3]
@@ -149,15 +161,15 @@ def _read_bytes(path: Path, max_bytes: int) -> bytes:
         found = path.stat()
         if stat.S_ISDIR(found.st_mode):
             raise WorkError(
-                f"no image can be found in folder {path}; name files, or a folder with {' '.join(sorted(SUFFIXES))}"
+                f"folder {path} contains no image; name files, or a folder with {' '.join(sorted(SUFFIXES))}"
             )
-        # A pipe or a device could be read for ever.
+        # Reading a pipe or a device might never end.
         if not stat.S_ISREG(found.st_mode):
             raise WorkError(f"{path} is not a regular file; name an image file")
         with path.open("rb") as file:
-            # One more than allowed, so that what is too long shows.
+            # One byte more than allowed, to detect a file that is too long.
             return file.read(max_bytes + 1)
     except FileNotFoundError as error:
-        raise WorkError(f"there is no image {path}; check the name") from error
+        raise WorkError(f"there is no image {path}; check the path") from error
     except (OSError, ValueError) as error:
         raise WorkError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error

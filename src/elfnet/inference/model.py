@@ -1,6 +1,6 @@
-"""A trained network ready to answer: images in, named answers out."""
+"""`elfnet.load` and the `Model` it returns: images in, predictions with class names out."""
 
-# Shapes: N images, C classes
+# Shapes: N images, C classes, T best classes, K channels, H height, W width
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,18 +21,20 @@ from elfnet.inference.preprocess import ImageLike, Preprocess
 if TYPE_CHECKING:
     from elfnet.models.staged import StagedNetwork
 
+DEFAULT_BACKEND = "onnxruntime"
+
 
 @dataclass(frozen=True)
 class Prediction:
-    """The answer for one image.
+    """The prediction for one image.
 
     Attributes:
-        label: name of the class; None if the network abstained.
-        class_index: its number, from 0; None if the network abstained.
-        confidence: probability of the best class at the exit taken, whether it abstained or not.
-        exit: the exit taken, from 1 as in tables.
-        cost: relative to the plain backbone.
-        top: the best classes with their probabilities, best first.
+        label: Name of the class; None if the model abstained.
+        class_index: Index of the class, from 0; None if the model abstained.
+        confidence: Confidence at the exit taken, also if the model abstained.
+        exit: The exit taken, from 1 as in tables.
+        cost: Cost relative to the plain backbone.
+        top: The best classes with their probabilities, best first.
     """
 
     label: str | None
@@ -44,12 +46,12 @@ class Prediction:
 
 
 class Model:
-    """What `elfnet.load` returns. Many threads may use one.
+    """A model that classifies images with early exit, as `elfnet.load` returns it. Thread-safe.
 
     Attributes:
-        engine: answers arrays of normalised images.
-        preprocess: makes them from files, pictures and arrays.
-        class_names: by class index.
+        engine: Classifies arrays of normalised images.
+        preprocess: Makes such arrays from files, PIL images and uint8 arrays.
+        class_names: Names by class index.
     """
 
     def __init__(self, engine: Engine, preprocess: Preprocess, class_names: Sequence[str]) -> None:
@@ -57,16 +59,20 @@ class Model:
 
     @property
     def operating_points(self) -> dict[str, OperatingPoint]:
-        """Every point by name, with its thresholds and what it gave on the calibration split."""
+        """All operating points by name, with their thresholds and their results on the calibration split."""
         return {point.name: point for point in self.engine.family.points}
 
     @property
     def operating_point(self) -> str:
-        """The name of the point in force."""
+        """Name of the present operating point."""
         return self.engine.operating_point
 
     def set_operating_point(self, point: str | float) -> str:
-        """By name, or by budget: the most accurate point within it, whose name is returned."""
+        """Switch the operating point, and return its name.
+
+        Args:
+            point: A name, or a budget: the most accurate point whose mean cost is within it.
+        """
         return self.engine.set_operating_point(point)
 
     def predict(
@@ -78,33 +84,40 @@ class Model:
         batch: int = 64,
         resize: bool = True,
     ) -> list[Prediction]:
-        """Classify one image or many, one prediction each, in their order.
-
-        An image is a path, the content of an image file (bytes), a PIL image or a uint8 array.
+        """Classify one image or many.
 
         Args:
-            operating_point: for this call only, by name or budget.
-            top: how many of the best classes to name.
-            batch: images at a time; decides how much memory is needed.
-            resize: bring files and PIL images to the network's size; if False, another size is refused.
+            images: One image or an iterable of images. An image is a path, the content of an image file (bytes), a PIL
+                image or a uint8 array.
+            operating_point: Name or budget for this call only; None for the present point.
+            top: Number of best classes to return.
+            batch: Images per batch; it determines the memory needed.
+            resize: Resize files and PIL images to the network's size; if False, refuse other sizes.
+
+        Returns:
+            One prediction per image, in order.
+
+        Raises:
+            RequestError: An argument is invalid or not an image.
+            WorkError: An image cannot be read.
         """
         if batch < 1 or top < 1:
             raise RequestError(f"batch={batch} and top={top} must be 1 or more")
-        several = as_list(images)
+        all_images = as_list(images)
         answers: list[Prediction] = []
-        for start in range(0, len(several), batch):
-            ready_NKHW = self.preprocess(several[start : start + batch], resize=resize)
+        for start in range(0, len(all_images), batch):
+            ready_NKHW = self.preprocess(all_images[start : start + batch], resize=resize)
             answers += self.answer(ready_NKHW, operating_point=operating_point, top=top)
         return answers
 
     def answer(
         self, images_NKHW: NDArray[np.float32], *, operating_point: str | float | None = None, top: int = 5
     ) -> list[Prediction]:
-        """The same for images that `preprocess` made ready, in one batch."""
-        return list(self._named(self.engine(images_NKHW, operating_point=operating_point), top))
+        """Classify one batch of images that `preprocess` returned."""
+        return list(self._predictions(self.engine(images_NKHW, operating_point=operating_point), top))
 
-    def _named(self, answers: Answers, top: int) -> Iterator[Prediction]:
-        # Stable: of equally probable classes the first comes first, as in the answer itself.
+    def _predictions(self, answers: Answers, top: int) -> Iterator[Prediction]:
+        # A stable sort puts the first of equally probable classes first, as the prediction does.
         best_NT = np.argsort(-answers.probability_NC, axis=1, kind="stable")[:, :top]
         for i, best_T in enumerate(best_NT):
             index = int(answers.prediction_N[i])
@@ -120,7 +133,7 @@ class Model:
 
 
 def as_list(images: ImageLike | Iterable[ImageLike]) -> list[ImageLike]:
-    """One image or many as a list; an array with four dimensions is many."""
+    """Return one image or many as a list; an array with four dimensions is many."""
     if isinstance(images, np.ndarray):
         return list(images) if images.ndim == 4 else [images]
     if isinstance(images, str | Path | bytes | Image.Image):
@@ -128,9 +141,6 @@ def as_list(images: ImageLike | Iterable[ImageLike]) -> list[ImageLike]:
     if isinstance(images, Iterable):
         return list(images)
     raise RequestError(f"{type(images).__name__} is not an image; give a path, bytes, a PIL image or a uint8 array")
-
-
-DEFAULT_BACKEND = "onnxruntime"
 
 
 def load(
@@ -142,15 +152,19 @@ def load(
     abstain_below: float = 0.0,
     variant: str = "float32",
 ) -> Model:
-    """A bundle, every byte of it checked against its hash, ready to answer.
+    """Load a bundle, and verify all of its files by their hashes.
 
     Args:
-        path: a `.elfnet` file, or the directory of one.
-        backend: what computes the stages: `onnxruntime`; or `openvino`, `torch`, `torch-compiled` where installed.
-        threads: of the backend; its own choice by default.
-        deepest_exit: everybody who is still there leaves at this exit (from 1): a cap on the worst case.
-        abstain_below: answers with a final confidence below this are withheld.
-        variant: the precision, of those that the bundle holds.
+        path: A `.elfnet` file, or a bundle directory.
+        backend: `onnxruntime`; or `openvino`, `torch`, `torch-compiled` if installed.
+        threads: Threads per call; None for the backend's default.
+        deepest_exit: All remaining images exit here (from 1), which bounds the worst-case cost.
+        abstain_below: The model abstains if the confidence at the exit taken is lower.
+        variant: The precision, one of those in the bundle.
+
+    Raises:
+        RequestError: There is no bundle at `path`, or an argument is invalid.
+        WorkError: The bundle is damaged or was altered.
 
     Example:
         model = load("runs/elf/elf.elfnet")
@@ -161,17 +175,17 @@ def load(
     precision = bundle.manifest.variants[variant].precision
     preprocess = bundle.manifest.preprocessing.preprocess()
     height, width, channels = preprocess.shape
-    computes = open_backend(
+    opened = open_backend(
         backend,
         graphs=lambda: bundle.graphs,
-        network=lambda: _network(bundle, precision),
-        # Graphs in 8-bit integers say so themselves; whoever runs them needs no other setting.
+        network=lambda: _torch_network(bundle, precision),
+        # The int8 graphs contain their precision; a backend runs them like float32 graphs.
         precision="bfloat16" if precision == "bfloat16" else "float32",
         threads=threads,
         image_shape=(channels, height, width),
     )
     engine = Engine(
-        computes,
+        opened,
         bundle.family,
         deepest_exit=exit_from_zero(deepest_exit, bundle.family.exits),
         abstain_below=abstain_below,
@@ -179,16 +193,16 @@ def load(
     return Model(engine, preprocess, bundle.manifest.class_names)
 
 
-def _network(bundle: Bundle, precision: str) -> "StagedNetwork":
+def _torch_network(bundle: Bundle, precision: str) -> "StagedNetwork":
     if precision == "int8":
-        raise RequestError("variant int8 exists as graphs only; choose backend onnxruntime or openvino")
+        raise RequestError("variant int8 has no torch network; choose backend onnxruntime or openvino")
     from elfnet.inference.backends.torch import network_of_bundle
 
     return network_of_bundle(bundle)
 
 
 def exit_from_zero(exit_number: int | None, exits: int) -> int | None:
-    """Exits are counted from 1 where people name them, from 0 in arrays."""
+    """Convert a user's exit number, from 1, to an index, from 0, and check its range."""
     if exit_number is None:
         return None
     if not 1 <= exit_number <= exits:

@@ -1,4 +1,9 @@
-"""Answers for a stream of image files, a batch at a time: memory does not grow with their number."""
+"""Find image files and classify them in batches, here or on a Ray cluster.
+
+Files and results are streams: memory does not grow with the number of files.
+"""
+
+# Shapes: N images, K channels, H height, W width
 
 import os
 from collections import deque
@@ -16,16 +21,25 @@ from elfnet.errors import ElfnetError, RequestError, WorkError
 from elfnet.inference.images import SUFFIXES
 from elfnet.inference.model import Model, Prediction
 
+FROM_LIST = "-"
+"""The name that stands for a list of paths on standard input."""
+BATCHES_PER_PART = 4
+PARTS_PER_WORKER = 2
+"""A worker of the cluster computes one part while the next one waits, so that it is never idle."""
+ATTEMPTS = 3
+
 
 @dataclass(frozen=True)
 class Classified:
+    """A file and its prediction."""
+
     file: str
     prediction: Prediction
 
 
 @dataclass(frozen=True)
 class NotRead:
-    """A file that could not be used, and why, in one line."""
+    """A file that could not be read, and the reason in one line."""
 
     file: str
     reason: str
@@ -34,7 +48,18 @@ class NotRead:
 def classify_files(
     model: Model, files: Iterable[str], *, batch: int = 64, top: int = 1, resize: bool = True
 ) -> Iterator[Classified | NotRead]:
-    """One result a file; those that can be read in the order of `files`, the others as soon as they are met."""
+    """Classify image files with a model.
+
+    Args:
+        model: The model.
+        files: Paths of image files.
+        batch: Images per batch.
+        top: Number of best classes per prediction.
+        resize: Resize images to the network's size; if False, refuse other sizes.
+
+    Yields:
+        One result per file. Predictions come in the order of `files`; a file that cannot be read is reported at once.
+    """
     if batch < 1 or top < 1:
         raise RequestError(f"batch={batch} and top={top} must be 1 or more")
     names: list[str] = []
@@ -60,21 +85,16 @@ def classify_files(
         yield from answers()
 
 
-BATCHES_A_PART = 4
-PARTS_A_WORKER = 2
-"""A worker computes one part while the next one waits, so that it never idles."""
-ATTEMPTS = 3
-
-
 class Worker:
-    """What runs on the cluster: opens the model once, then answers parts."""
+    """The Ray actor: opens the model once, then classifies parts of the files."""
 
     def __init__(self, open_model: Callable[[], Model], directory: str) -> None:
-        # Paths may be relative to where the command was given.
+        # Paths may be relative to the directory of the command.
         os.chdir(directory)
         self._model = open_model()
 
     def classify(self, files: list[str], batch: int, top: int, resize: bool) -> list[Classified | NotRead]:
+        """Classify the files of one part; see `classify_files`."""
         return list(classify_files(self._model, files, batch=batch, top=top, resize=resize))
 
 
@@ -88,23 +108,35 @@ def classify_on_ray(
     cpus: int = 1,
     address: str | None = None,
 ) -> Generator[Classified | NotRead, None, None]:
-    """As `classify_files`, with as many workers as the cluster has room for; a worker that is lost is started again.
+    """Classify image files on a Ray cluster, with as many workers as it has room for.
+
+    A worker that is lost is restarted, up to `ATTEMPTS` times.
 
     Args:
-        open_model: called in every worker; sent there, so it must be cheap to pickle.
-        cpus: cores of a worker.
-        address: as of `ray_cluster`.
+        open_model: Called once per worker; it is pickled, so it must not hold the model itself.
+        files: Paths of image files, valid on every machine of the cluster.
+        batch: See `classify_files`.
+        top: See `classify_files`.
+        resize: See `classify_files`.
+        cpus: Cores per worker.
+        address: See `ray_cluster`.
+
+    Yields:
+        Results as `classify_files` does.
+
+    Raises:
+        WorkError: A worker failed.
     """
     with ray_cluster(address, cpus=cpus) as ray:
         remote: Any = ray.remote(num_cpus=cpus, max_restarts=ATTEMPTS, max_task_retries=ATTEMPTS)(Worker)
         number = max(1, int(ray.cluster_resources().get("CPU", cpus) // cpus))
         workers = [remote.remote(open_model, os.getcwd()) for _ in range(number)]  # noqa: PTH109
-        parts = _parts(iter(files), BATCHES_A_PART * batch)
+        parts = _parts(iter(files), BATCHES_PER_PART * batch)
         running: deque[Any] = deque()
         turn = 0
         while True:
-            # In turn, and taken back in the same order: no more than these parts are ever held.
-            for part in islice(parts, PARTS_A_WORKER * number - len(running)):
+            # Parts are sent round-robin and collected in the same order; only these parts are in memory.
+            for part in islice(parts, PARTS_PER_WORKER * number - len(running)):
                 running.append(workers[turn % number].classify.remote(part, batch, top, resize))
                 turn += 1
             if not running:
@@ -121,15 +153,17 @@ def _parts(files: Iterator[str], size: int) -> Iterator[list[str]]:
         yield part
 
 
-FROM_LIST = "-"
-
-
 def find_images(names: Iterable[str], *, listed: TextIO) -> Iterator[str]:
-    """Paths in the order of `names`; folders recursively, by name; `-` stands for the lines of `listed`.
+    """Find image files by name, in folders, and in a list.
 
-    What is named is taken whatever its suffix; in folders only common image suffixes are. The names of one folder at a
-    time are held, so that their order is always the same; links to folders are not followed inside folders. A folder
-    without any image, or one that cannot be read, is given by its own name: reading it then says so.
+    Args:
+        names: Files, folders, or `-` for the paths in `listed`. Folders are searched recursively for common image
+            suffixes; a file that is named itself may have any suffix. Links to folders inside folders are not followed.
+        listed: One path per line.
+
+    Yields:
+        Paths in the order of `names`; those of a folder sorted by name. A folder that contains no image or cannot be
+        read is returned itself, so that reading it reports the error.
     """
     for name in names:
         lines = (line.rstrip("\r\n") for line in listed) if name == FROM_LIST else (name,)
@@ -152,7 +186,7 @@ def _in_folder(folder: str) -> Iterator[str]:
 
 
 def _walk(folder: str) -> Iterator[str]:
-    """Files of a folder first, then those of the folders in it, each by name."""
+    """Yield the image files of a folder, then those of its subfolders, each sorted by name."""
     files, folders = [], []
     try:
         with os.scandir(folder) as entries:

@@ -1,7 +1,7 @@
-"""What happens to an image before the network sees it: mode, size, normalisation.
+"""Convert images to the input of a network: mode, crop, size and normalisation.
 
-The same arithmetic in the same order as the evaluation transform of training (`normalise` of
-`data.loading.normalise`), so that an image of the training size gives the same numbers, bit for bit.
+The arithmetic is that of evaluation during training (`elfnet.data.loading.normalise`), in the same order. An image of
+the training size gives bit-identical input.
 """
 
 # Shapes: N images, H height, W width, K channels
@@ -19,27 +19,30 @@ from PIL import Image
 from elfnet.data.images.decode import Limits
 from elfnet.data.images.resize import Part
 from elfnet.errors import RequestError, WorkError
-from elfnet.inference.images import decode_image, part_of_picture, read_image
+from elfnet.inference.images import crop_picture, decode_image, read_image
 
 CHANNELS = {"L": 1, "RGB": 3}
 RESIZE_RULE: Final = "centre-bilinear"
-"""The middle with the network's proportions, brought to its size; bilinear, antialiased when made smaller."""
+"""Name of the only resize rule: centre crop with the network's aspect ratio, bilinear resize with antialiasing."""
 LIMITS = Limits()
 CONTENT = "the image in memory"
+"""How messages call an image that has no path."""
 
 ImageLike = str | Path | bytes | Image.Image | NDArray[Any]
-"""A path, the content of an image file, a PIL image, or uint8 (H, W, K)."""
+"""A path, the content of an image file, a PIL image, or a uint8 array (H, W, K)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preprocess:
-    """From anything that is an image to the network's input.
+    """Converts images of any kind to the input of a network.
 
     Attributes:
         mode: "L" (grey) or "RGB".
-        height, width: what the network was trained on.
-        mean, std: of each channel, in [0, 1].
-        crop_share: how much of the shorter side the middle has; 1 is all of it.
+        height: Height of the network's input.
+        width: Width of the network's input.
+        mean: Mean per channel, of pixels scaled to [0, 1].
+        std: Standard deviation per channel, of pixels scaled to [0, 1].
+        crop_share: Side of the centre crop relative to the largest possible crop.
     """
 
     mode: str
@@ -55,29 +58,38 @@ class Preprocess:
         return self.height, self.width, CHANNELS[self.mode]
 
     def __call__(self, images: Sequence[ImageLike], *, resize: bool = True) -> NDArray[np.float32]:
-        """Paths, contents of files, pictures or uint8 arrays, mixed as you like: float32 (N, K, H, W)."""
+        """Convert images, of one kind or mixed, to float32 (N, K, H, W)."""
         pixels_NHWK = np.empty((len(images), *self.shape), dtype=np.uint8)
         for position, image in enumerate(images):
             pixels_NHWK[position] = self.pixels(image, resize=resize)
         return self.normalise(pixels_NHWK)
 
     def pixels(self, image: ImageLike, *, resize: bool = True) -> NDArray[np.uint8]:
-        """One image in the network's mode and size, uint8 (H, W, K). With `resize=False` another size is refused."""
+        """Convert one image to the network's mode and size, uint8 (H, W, K).
+
+        Args:
+            image: The image. An array must have the network's size.
+            resize: Resize files and PIL images; if False, refuse other sizes.
+
+        Raises:
+            RequestError: The argument is not an image, or an array of another shape or type.
+            WorkError: The image cannot be read, or has another size and `resize` is False.
+        """
         if isinstance(image, np.ndarray):
             return self._from_array(image)
         if isinstance(image, Image.Image):
-            choose = partial(self._part, "the picture", resize)
-            return part_of_picture(image, mode=self.mode, choose=choose, limits=LIMITS).reshape(self.shape)
+            choose = partial(self._centre_crop, "the picture", resize)
+            return crop_picture(image, mode=self.mode, choose=choose, limits=LIMITS).reshape(self.shape)
         if isinstance(image, bytes):
-            choose = partial(self._part, CONTENT, resize)
+            choose = partial(self._centre_crop, CONTENT, resize)
             return decode_image(image, CONTENT, mode=self.mode, choose=choose, limits=LIMITS).reshape(self.shape)
         if isinstance(image, str | Path):
-            choose = partial(self._part, str(image), resize)
+            choose = partial(self._centre_crop, str(image), resize)
             return read_image(image, mode=self.mode, choose=choose, limits=LIMITS).reshape(self.shape)
         raise RequestError(f"{type(image).__name__} is not an image; give a path, bytes, a PIL image or a uint8 array")
 
     def normalise(self, pixels_NHWK: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """(pixel / 255 - mean) / std, float32 (N, K, H, W), contiguous."""
+        """Return (pixels / 255 - mean) / std as contiguous float32 (N, K, H, W)."""
         mean_K, std_K = np.asarray(self.mean, dtype=np.float32), np.asarray(self.std, dtype=np.float32)
         scaled_NHWK = pixels_NHWK.astype(np.float32)
         scaled_NHWK /= np.float32(255)
@@ -94,15 +106,18 @@ class Preprocess:
             )
         return array.reshape(self.shape)
 
-    def _part(self, name: str, resize: bool, width: int, height: int) -> Part:
-        """The middle that has the network's proportions, straight from the source: a long, thin image is no danger."""
+    def _centre_crop(self, name: str, resize: bool, width: int, height: int) -> Part:
+        """Return the centre crop with the network's aspect ratio.
+
+        Crop and resize are one step, so that a long, thin image needs no large intermediate image.
+        """
         if not resize and (width, height) != (self.width, self.height):
             raise WorkError(
                 f"{name} has {width} x {height} pixels, the network reads {self.width} x {self.height}; "
                 "resize it, or allow resizing"
             )
         share = self.crop_share if resize else 1.0
-        across = min(width, height * self.width / self.height) * share
-        down = min(height, width * self.height / self.width) * share
-        left, top = (width - across) / 2, (height - down) / 2
-        return Part((left, top, left + across, top + down), (self.width, self.height))
+        crop_width = min(width, height * self.width / self.height) * share
+        crop_height = min(height, width * self.height / self.width) * share
+        left, top = (width - crop_width) / 2, (height - crop_height) / 2
+        return Part((left, top, left + crop_width, top + crop_height), (self.width, self.height))

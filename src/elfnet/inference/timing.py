@@ -1,12 +1,11 @@
-"""Timing adaptive inference: against its own stages, against full depth, and by how hard the images are.
+"""Measure the time of stages and heads, and of the engine at an operating point.
 
-What the engine adds is judged against the very stage calls that it made, on the same inputs, one after the other and
-with nothing in between. Each stage repeated by itself would be a flattering reference: its weights then stay in the
-cache (batch 1, ResNet-32: 0.87 to 0.94 of the time), while whoever runs a network with exits runs stage after stage.
+The overhead of the engine is measured against the same stage calls on the same inputs, one after the other. Repeating
+each stage by itself would be too fast a reference, because its weights stay in the cache (batch 1, ResNet-32: 0.87 to
+0.94 of the time), while inference runs stage after stage.
 """
 
-# Shapes: B batch, N images of one call, K channels, H height, W width
-# Shapes: B batch, K channels, H height, W width
+# Shapes: B images per batch, N images, K channels, H height, W width
 
 import statistics
 import time
@@ -23,8 +22,10 @@ from elfnet.inference.engine import Answers, Backend, Engine
 
 ROUNDS = 15
 WARM_UP = 3
-SHORTEST = 1e-9
-"""A head's time is the difference of two measurements; noise must not make it free, or less."""
+MIN_SECONDS = 1e-9
+"""Smallest time of a head, which is the difference of two noisy measurements and must stay positive."""
+
+Images = NDArray[np.float32]
 
 
 def measure_stages(
@@ -36,18 +37,18 @@ def measure_stages(
     rounds: int = ROUNDS,
     plain_exit: int | None = None,
 ) -> MeasuredCost:
-    """Median seconds of each stage with and without its head, on one batch, one image's share.
+    """Measure the median time of each stage and head, in seconds per image.
 
-    Every round goes through the whole network with heads and then without, stage after stage as any engine does: a
-    stage repeated by itself would find its weights in the cache. Whatever else the machine does disturbs all alike.
+    Every round runs the whole network with heads and then without, stage after stage as an engine does. Other load on
+    the machine then affects all measurements alike.
 
     Args:
-        backend: what computes them.
-        images_BKHW: a batch of real, normalised images, as large as batches will be.
-        name: what the backend is called in the answer.
-        threads: what it was told to use.
-        rounds: how often each is measured.
-        plain_exit: the exit (from 0) that ends the plain backbone, see `Family.plain_exit`; None: the last.
+        backend: The backend to measure.
+        images_BKHW: A batch of real, normalised images, of the batch size used later.
+        name: Name of the backend in the result.
+        threads: Number of threads in the result.
+        rounds: Measurements per stage.
+        plain_exit: Index of the exit that ends the plain backbone, see `Family.plain_exit`; None for the last exit.
     """
     inputs = [backend.start(images_BKHW)]
     for k in range(backend.exits - 1):
@@ -59,11 +60,11 @@ def measure_stages(
         calls[f"alone {k}"] = lambda k=k, features=features: backend.run_without_head(k, features)  # type: ignore[misc]
     median = {call: statistics.median(taken) for call, taken in taking_turns(calls, rounds=rounds).items()}
     last = backend.exits - 1
-    heads = [max(median[f"with {k}"] - median[f"alone {k}"], SHORTEST) for k in range(last)]
+    heads = [max(median[f"with {k}"] - median[f"alone {k}"], MIN_SECONDS) for k in range(last)]
     stages = [median[f"alone {k}"] for k in range(last)]
-    # The last stage is never run without its head, whose share is small: a pool and a matrix product.
+    # The last stage never runs without its head, whose share is small: pooling and a matrix product.
     stages.append(median[f"with {last}"])
-    heads.append(SHORTEST)
+    heads.append(MIN_SECONDS)
     per_image = 1.0 / len(images_BKHW)
     plain_exit = last if plain_exit is None else plain_exit
     return MeasuredCost(
@@ -83,10 +84,18 @@ def taking_turns(
     warm_up: int = WARM_UP,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Seconds of each call: every round makes every call once, after rounds that are not counted.
+    """Measure several calls in turn: every round makes each call once.
 
-    Each round begins one call further on, so that none always comes right after the same other one, and finds what
-    that one left in the cache.
+    Each round starts one call later, so that no call always finds the cache as the same other call left it.
+
+    Args:
+        calls: The functions to measure, by name.
+        rounds: Measurements per call.
+        warm_up: Rounds before these that are not counted.
+        clock: Time in seconds.
+
+    Returns:
+        Seconds per round, by name.
     """
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     order = list(calls)
@@ -100,11 +109,8 @@ def taking_turns(
     return seconds
 
 
-Images = NDArray[np.float32]
-
-
 class RecordingBackend:
-    """Passes everything on, and keeps what each stage was given, so that the very same work can be timed alone."""
+    """Forwards all calls to a backend, and records them so that the same work can be repeated without the engine."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -131,22 +137,23 @@ class RecordingBackend:
 
 @dataclass(frozen=True)
 class PointTimes:
-    """One operating point at one batch size; milliseconds a call.
+    """Times of one operating point at one batch size, in milliseconds per call.
+
+    Ratios are computed within each round, where other load affects both times alike. The ratio of a batch is the median
+    over rounds; batches are weighted by their time.
 
     Attributes:
-        point: its name.
-        batch: images a call.
-        exit_share: of these images, how many of them leave at each exit.
-        mean_cost: of these images, in the family's unit.
-        p50, p95, p99: of the engine's calls.
-        stages: of the engine's stage calls alone, median.
-        plain: of the plain network's calls on the same images, median.
-        time_ratio: engine to plain; None without a plain network.
-        overhead: engine to its stage calls alone.
-        first_exit_p50, last_exit_p50, ...: at batch 1, of images that left at the first exit taken, and at the last.
-
-    A ratio is taken within each round, where both are disturbed alike; the median over rounds stands for a batch, and
-    batches count by their time.
+        point: Name of the operating point.
+        batch: Images per call.
+        exit_share: Share of these images that exit at each exit.
+        mean_cost: Mean cost of these images, in the family's unit.
+        p50, p95, p99: Percentiles of the engine's calls.
+        stages: Median time of the engine's stage calls alone.
+        plain: Median time of the plain network on the same images; None without a plain network.
+        time_ratio: Time of the engine relative to the plain network; None without a plain network.
+        overhead: Time of the engine relative to its stage calls alone.
+        first_exit_p50, first_exit_p99: At batch 1, percentiles of the images that exit at the first exit taken.
+        last_exit_p50, last_exit_p99: At batch 1, percentiles of the images that exit at the last exit taken.
     """
 
     point: str
@@ -178,15 +185,15 @@ def time_point(
     plain: Backend | None = None,
     rounds: int = 5,
 ) -> PointTimes:
-    """Run every batch through the engine, its stages alone and the plain network, taking turns.
+    """Measure an operating point: the engine, its stage calls alone and the plain network, in turn per batch.
 
     Args:
-        backend: stages and heads.
-        family: operating points.
-        point: which one.
-        batches: normalised images, all batches of one size.
-        plain: the backbone without exits as a network with one exit, computed by the same or another engine.
-        rounds: how often each batch is measured.
+        backend: The backend to measure.
+        family: The operating points.
+        point: Name of the point to measure.
+        batches: Normalised images; all batches of one size.
+        plain: A backend of the backbone without exits, as a network with one exit.
+        rounds: Measurements per batch.
     """
     recorder = RecordingBackend(backend)
     recording, engine = Engine(recorder, family), Engine(backend, family)
@@ -228,19 +235,19 @@ def time_point(
 
 
 def batches_of(images_NKHW: Images, size: int, *, most: int, seed: int = 0) -> list[Images]:
-    """At most `most` batches of different images, in random order, so that easy and hard ones are mixed."""
+    """Return at most `most` full batches of different images in random order, so that easy and hard ones are mixed."""
     order_N = np.random.default_rng(seed).permutation(len(images_NKHW))
-    whole = min(most, len(order_N) // size)
-    return [np.ascontiguousarray(images_NKHW[order_N[i * size : (i + 1) * size]]) for i in range(whole)]
+    count = min(most, len(order_N) // size)
+    return [np.ascontiguousarray(images_NKHW[order_N[i * size : (i + 1) * size]]) for i in range(count)]
 
 
 def _milliseconds(measured: Sequence[Mapping[str, list[float]]], name: str) -> float:
-    """Median of each batch, mean over the batches."""
+    """Return the mean over batches of the median over rounds."""
     return 1e3 * statistics.mean(statistics.median(seconds[name]) for seconds in measured)
 
 
 def _ratio(measured: Sequence[Mapping[str, list[float]]], name: str, reference: str) -> float:
-    """Time of one relative to the other, over all batches."""
+    """Return the time of `name` relative to `reference` over all batches."""
     relative = own = 0.0
     for seconds in measured:
         typical = statistics.median(seconds[reference])
@@ -258,6 +265,6 @@ def _by_exit(seconds: list[float], exit_of_call: list[int]) -> dict[int, tuple[f
 
 
 def _percentiles(seconds: list[float]) -> tuple[float, float, float]:
-    """p50, p95 and p99 in milliseconds."""
+    """Return p50, p95 and p99 in milliseconds."""
     p50, p95, p99 = (1e3 * float(value) for value in np.percentile(seconds, [50, 95, 99]))
     return p50, p95, p99

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from elfnet import atomic
 from elfnet.errors import RequestError, WorkError
+from elfnet.extras import missing_package
 from elfnet.recipe.schema import Recipe
 from elfnet.run.directory import RunDirectory
 
@@ -69,7 +70,7 @@ class TensorBoard:
         try:
             from torch.utils.tensorboard.writer import SummaryWriter
         except ImportError:
-            raise RequestError("track.tensorboard=true needs TensorBoard: pip install 'elfnet[track]'") from None
+            raise RequestError(missing_package("track.tensorboard=true", "tensorboard")) from None
         self._writer = SummaryWriter(str(directory), purge_step=purge_epoch)
 
     def log(self, record: dict[str, Any]) -> None:
@@ -87,7 +88,7 @@ class WeightsAndBiases:
         try:
             import wandb
         except ImportError:
-            raise RequestError("track.wandb=true needs Weights & Biases: pip install 'elfnet[track]'") from None
+            raise RequestError(missing_package("track.wandb=true", "wandb")) from None
         # The id is the run's own name, so that a resumed run goes on in the same place.
         self._run = wandb.init(project=project, name=name, id=name, resume="allow", dir=str(directory), config=recipe)
 

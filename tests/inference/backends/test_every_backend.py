@@ -103,10 +103,10 @@ def test_many_callers(backend: Backend, exported_images: NDArray[np.float32], ex
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda images: images[0], r"images of shape \(3, 16, 16\) do not fit"),
+        (lambda images: images[0], r"images of shape \(3, 16, 16\) are refused"),
         (lambda images: images[:, :1], r"the network takes \(examples, 3, 16, 16\)"),
         (lambda images: images[:, :, :8], r"the network takes \(examples, 3, 16, 16\)"),
-        (lambda images: images.astype(np.float64), "images of type float64 do not fit"),
+        (lambda images: images.astype(np.float64), "images of type float64 are refused"),
     ],
 )
 def test_wrong_images(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from elfnet.errors import RequestError, WorkError
 from elfnet.inference.backends import openvino as openvino_backend
-from elfnet.inference.backends.openvino import FIXED_UP_TO, OpenVinoBackend
+from elfnet.inference.backends.openvino import MAX_FIXED_BATCH, OpenVinoBackend
 
 pytestmark = pytest.mark.parametrize("exported_network", ["as if trained"], indirect=True)
 
@@ -41,11 +41,11 @@ def test_precision_is_told(exported_graphs: list[bytes]) -> None:
 def test_small_batches_have_graphs_of_their_own_and_large_ones_share(
     exported_graphs: list[bytes], exported_images: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sizes = (1, 2, FIXED_UP_TO, FIXED_UP_TO + 1, 30, 1, 31)
+    sizes = (1, 2, MAX_FIXED_BATCH, MAX_FIXED_BATCH + 1, 30, 1, 31)
     backend = OpenVinoBackend(exported_graphs[:1], threads=1)
     for size in sizes:
         backend.run(0, backend.start(exported_images[:size]))
-    assert set(backend._stages[0]._compiled) == {(1, True), (2, True), (FIXED_UP_TO, True), (-1, True)}
+    assert set(backend._stages[0]._compiled) == {(1, True), (2, True), (MAX_FIXED_BATCH, True), (-1, True)}
     monkeypatch.setattr(openvino_backend, "SMALL_GRAPH", 1000)
     backend = OpenVinoBackend(exported_graphs[:1], threads=1)
     for size in sizes:

@@ -92,7 +92,7 @@ def test_another_answer_is_refused_even_if_logits_seem_right(table: ExitTable, f
     answers["s=0.6"] = replace(answers["s=0.6"], prediction_N=wrong)
     parity = compare(table, family, table.logits_NEC, answers)
     assert (parity.points["s=0.6"].differ, parity.points["s=0.6"].on_the_edge) == (2, 0)
-    with pytest.raises(WorkError, match=r"2 of 40 images have another exit or answer at operating point 's=0.6'"):
+    with pytest.raises(WorkError, match=r"2 of 40 images have another exit or prediction at operating point 's=0.6'"):
         require_parity(parity)
 
 

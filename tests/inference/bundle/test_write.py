@@ -7,7 +7,7 @@ import pytest
 
 from elfnet import atomic
 from elfnet.errors import RequestError, WorkError
-from elfnet.inference.bundle.archive import require_place, write_bundle
+from elfnet.inference.bundle.archive import require_writable, write_bundle
 from elfnet.inference.bundle.read import open_bundle
 
 Files = dict[str, bytes]
@@ -26,8 +26,8 @@ def test_replacing_a_bundle(tmp_path: Path, files: Files, as_directory: bool) ->
     path = tmp_path / "new" / "it.elfnet"
     write_bundle(path, files, as_directory=as_directory)
     with pytest.raises(RequestError, match="exists; give --overwrite"):
-        require_place(path, as_directory=as_directory, overwrite=False)
-    require_place(path, as_directory=as_directory, overwrite=True)
+        require_writable(path, as_directory=as_directory, overwrite=False)
+    require_writable(path, as_directory=as_directory, overwrite=True)
     write_bundle(path, files, as_directory=as_directory)
     assert len(open_bundle(path).graphs) == 3
     assert list(path.parent.iterdir()) == [path]
@@ -67,25 +67,25 @@ def test_other_things_are_never_replaced(tmp_path: Path, files: Files) -> None:
     photos = tmp_path / "photos"
     photos.mkdir()
     (photos / "a.png").touch()
-    with pytest.raises(RequestError, match="holds other things than a bundle"):
-        require_place(photos, as_directory=True, overwrite=True)
+    with pytest.raises(RequestError, match="holds other files than a bundle"):
+        require_writable(photos, as_directory=True, overwrite=True)
     with pytest.raises(RequestError, match="is a directory"):
-        require_place(photos, as_directory=False, overwrite=True)
-    with pytest.raises(RequestError, match="holds other things than a bundle"):
-        require_place(photos / "a.png", as_directory=True, overwrite=True)
+        require_writable(photos, as_directory=False, overwrite=True)
+    with pytest.raises(RequestError, match="holds other files than a bundle"):
+        require_writable(photos / "a.png", as_directory=True, overwrite=True)
     write_bundle(tmp_path / "it", files, as_directory=True)
     (tmp_path / "it" / "thesis.tex").touch()
-    with pytest.raises(RequestError, match="holds other things than a bundle"):
-        require_place(tmp_path / "it", as_directory=True, overwrite=True)
+    with pytest.raises(RequestError, match="holds other files than a bundle"):
+        require_writable(tmp_path / "it", as_directory=True, overwrite=True)
     (tmp_path / "link").symlink_to(photos)
-    with pytest.raises(RequestError, match="holds other things than a bundle"):
-        require_place(tmp_path / "link", as_directory=True, overwrite=True)
+    with pytest.raises(RequestError, match="holds other files than a bundle"):
+        require_writable(tmp_path / "link", as_directory=True, overwrite=True)
     with pytest.raises(RequestError, match="exists"):
-        require_place(tmp_path / "link", as_directory=True, overwrite=False)
+        require_writable(tmp_path / "link", as_directory=True, overwrite=False)
 
 
 def test_an_empty_directory_may_be_used(tmp_path: Path, files: Files) -> None:
     (tmp_path / "it").mkdir()
-    require_place(tmp_path / "it", as_directory=True, overwrite=True)
+    require_writable(tmp_path / "it", as_directory=True, overwrite=True)
     write_bundle(tmp_path / "it", files, as_directory=True)
     assert len(open_bundle(tmp_path / "it").graphs) == 3

@@ -47,7 +47,7 @@ def test_highest_within() -> None:
 @pytest.mark.parametrize("target", [0.19, 1.21, float("nan"), -1.0])
 def test_a_target_out_of_range_is_refused_in_one_line(make_family: FamilyFactory, target: float) -> None:
     ladder = Ladder.of(make_family())
-    with pytest.raises(RequestError, match=r"cannot be held: give 0\.2 .*'p0'.* to 1\.2 .*'p4'") as caught:
+    with pytest.raises(RequestError, match=r"cannot be held; give a value from 0\.2 .*'p0'.* to 1\.2 .*'p4'") as caught:
         ladder.require_cost(target)
     assert "\n" not in str(caught.value)
     ladder.require_cost(0.2)

@@ -64,7 +64,7 @@ def test_targets_refused(make_family: FamilyFactory, target: float) -> None:
 
 def test_starts_refused(make_family: FamilyFactory) -> None:
     family = make_family([0.2, 0.4, 0.6], accuracy=[0.5, 0.7, 0.6])
-    with pytest.raises(RequestError, match="'p2' is dearer than a more accurate one; start at one of: p0, p1"):
+    with pytest.raises(RequestError, match="'p2' costs more than a more accurate one; start at one of: p0, p1"):
         LatencyController(family, 10.0, start="p2")
     with pytest.raises(RequestError, match="unknown operating point 'p9'"):
         LatencyController(family, 10.0, start="p9")

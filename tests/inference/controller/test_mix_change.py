@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from elfnet.inference.controller.detectors import LENGTHS, MixChange
+from elfnet.inference.controller.detectors import MIX_LENGTHS, MixChange
 
 
 @pytest.mark.parametrize("false_alarm", [0.5, 0.01])
@@ -34,10 +34,10 @@ def test_equals_a_loop(seed: int) -> None:
         values = (rng.random(20) < level).astype(np.float64)
         seen[rung].append(values)
         windows, found = seen[rung], False
-        for length in LENGTHS:
+        for length in MIX_LENGTHS:
             if length < len(windows):
                 recent, earlier = np.concatenate(windows[-length:]), np.concatenate(windows[:-length])
-                share = false_alarm / (rungs * len(LENGTHS) * len(windows) * (len(windows) - 1))
+                share = false_alarm / (rungs * len(MIX_LENGTHS) * len(windows) * (len(windows) - 1))
                 radius = math.sqrt(math.log(2 / share) * (1 / len(recent) + 1 / len(earlier)) / 2)
                 found |= abs(recent.mean() - earlier.mean()) >= radius
         assert detector.add(rung, values) == found

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from elfnet.inference.controller.detectors import LONGEST, SURE, Overload
+from elfnet.inference.controller.detectors import OVERLOAD_ERRORS, OVERLOAD_WINDOWS, Overload
 
 
 def test_nothing_seen_is_no_overload() -> None:
@@ -21,15 +21,15 @@ def test_a_constant_needs_one_window() -> None:
 def test_equals_a_loop_over_lengths(seed: int) -> None:
     rng = np.random.default_rng(seed)
     overload, windows = Overload(), []
-    for _ in range(LONGEST + 10):
+    for _ in range(OVERLOAD_WINDOWS + 10):
         windows.append(rng.uniform(size=int(rng.integers(5, 30))))
         overload.add(windows[-1])
-        kept = windows[-LONGEST:]
+        kept = windows[-OVERLOAD_WINDOWS:]
         highest = -np.inf
         for length in {1, 2, 4, 8, 16, 32, 64, len(kept)}:
             if length <= len(kept):
                 values = np.concatenate(kept[-length:])
-                highest = max(highest, values.mean() - SURE * values.std() / np.sqrt(len(values)))
+                highest = max(highest, values.mean() - OVERLOAD_ERRORS * values.std() / np.sqrt(len(values)))
         assert overload.exceeds(highest - 1e-9)
         assert not overload.exceeds(highest + 1e-9)
 
@@ -38,7 +38,7 @@ def test_a_small_excess_shows_in_many_windows_only() -> None:
     rng = np.random.default_rng(0)
     overload = Overload()
     found = []
-    for _ in range(LONGEST):
+    for _ in range(OVERLOAD_WINDOWS):
         overload.add((rng.random(256) < 0.53).astype(np.float64))
         found.append(overload.exceeds(0.5))
     assert not any(found[:2])

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from elfnet.data.types import SOURCES, LabelledImages, Source, SourceRequest
 from elfnet.errors import WorkError
+from elfnet.extras import missing_package
 
 SIDE = 32
 _LARGEST_VALUE = 16  # the data set counts inked pixels in 4 x 4 blocks
@@ -20,7 +21,7 @@ def digits(request: SourceRequest | None = None) -> Source[LabelledImages]:
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        raise WorkError("the digits come with scikit-learn, which is missing; pip install 'elfnet[train]'") from error
+        raise WorkError(missing_package("data.source=digits", "sklearn")) from error
     bunch = load_digits()
     small_NSS = np.asarray(bunch.images, dtype=np.float64)
     images_NHW = enlarge(small_NSS * (255 / _LARGEST_VALUE), side=SIDE)

@@ -1,4 +1,4 @@
-"""Backends by name."""
+"""Open a backend by name, in a precision, with a number of threads."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from elfnet.errors import RequestError
+from elfnet.extras import missing_package
 from elfnet.inference.engine import Backend
 from elfnet.registry import Registry, unknown_name
 
@@ -17,15 +18,15 @@ PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 
 @dataclass(frozen=True)
-class Request:
-    """What a backend is made of; a network or its graphs are only fetched by the backends that need them.
+class BackendRequest:
+    """Arguments for opening a backend. A backend calls only one of `graphs` and `network`.
 
     Attributes:
-        graphs: gives what `export_stages` wrote, in order.
-        network: gives the network itself.
-        precision: in which to compute.
-        threads: threads that compute one call; None for the backend's own choice.
-        image_shape: channels, height and width, where known; graphs know theirs.
+        graphs: Returns the ONNX graphs of the stages, in order, as `export_stages` writes them.
+        network: Returns the torch network.
+        precision: Precision of the computation.
+        threads: Threads per call; None for the backend's default.
+        image_shape: (channels, height, width) if known. Graphs contain their own shape.
     """
 
     graphs: Callable[[], Sequence[bytes | Path]]
@@ -35,7 +36,7 @@ class Request:
     image_shape: tuple[int, int, int] | None
 
 
-BACKENDS: Registry[Callable[[Request], Backend]] = Registry("backend")
+BACKENDS: Registry[Callable[[BackendRequest], Backend]] = Registry("backend")
 
 
 def open_backend(
@@ -47,21 +48,34 @@ def open_backend(
     threads: int | None = None,
     image_shape: tuple[int, int, int] | None = None,
 ) -> Backend:
-    """The backend of that name: `onnxruntime`, `openvino`, `torch` or `torch-compiled`; see `Request`."""
-    opener = BACKENDS[name]
+    """Open a backend.
+
+    Args:
+        name: `onnxruntime`, `openvino`, `torch` or `torch-compiled`.
+        graphs: See `BackendRequest`.
+        network: See `BackendRequest`.
+        precision: `float32` or `bfloat16`.
+        threads: See `BackendRequest`.
+        image_shape: See `BackendRequest`.
+
+    Raises:
+        RequestError: The name or precision is unknown, the backend does not support the precision, `threads` is below
+            1, or a package is not installed.
+    """
+    open_named = BACKENDS[name]
     chosen = next((known for known in PRECISIONS if known == precision), None)
     if chosen is None:
         raise unknown_name("precision", precision, list(PRECISIONS))
     if threads is not None and threads < 1:
-        raise RequestError(f"threads={threads} must be at least 1; leave it out for the backend's own choice")
-    return opener(Request(graphs, network, chosen, threads, image_shape))
+        raise RequestError(f"threads={threads} must be at least 1; leave it out for the backend's default")
+    return open_named(BackendRequest(graphs, network, chosen, threads, image_shape))
 
 
-# Each imports its engine when it is asked for: the base package runs bundles without torch, and openvino is an extra.
+# Imports are local: the base package runs bundles without torch, and openvino is an extra.
 
 
 @BACKENDS.register("onnxruntime")
-def _onnxruntime(request: Request) -> Backend:
+def _onnxruntime(request: BackendRequest) -> Backend:
     from elfnet.inference.backends.onnxruntime import OnnxBackend
 
     if request.precision != "float32":
@@ -73,15 +87,15 @@ def _onnxruntime(request: Request) -> Backend:
 
 
 @BACKENDS.register("openvino")
-def _openvino(request: Request) -> Backend:
+def _openvino(request: BackendRequest) -> Backend:
     from elfnet.inference.backends.openvino import OpenVinoBackend
 
     return OpenVinoBackend(request.graphs(), precision=request.precision, threads=request.threads)
 
 
 @BACKENDS.register("torch")
-def _torch(request: Request) -> Backend:
-    _require_torch()
+def _torch(request: BackendRequest) -> Backend:
+    _require_torch("torch")
     from elfnet.inference.backends.torch import TorchBackend
 
     return TorchBackend(
@@ -90,8 +104,8 @@ def _torch(request: Request) -> Backend:
 
 
 @BACKENDS.register("torch-compiled")
-def _torch_compiled(request: Request) -> Backend:
-    _require_torch()
+def _torch_compiled(request: BackendRequest) -> Backend:
+    _require_torch("torch-compiled")
     from elfnet.inference.backends.torch import CompiledTorchBackend
 
     return CompiledTorchBackend(
@@ -99,8 +113,8 @@ def _torch_compiled(request: Request) -> Backend:
     )
 
 
-def _require_torch() -> None:
+def _require_torch(backend: str) -> None:
     try:
         import torch  # noqa: F401
     except ModuleNotFoundError:
-        raise RequestError("this backend needs torch: pip install 'elfnet[train]'") from None
+        raise RequestError(missing_package(f"backend {backend}", "torch")) from None

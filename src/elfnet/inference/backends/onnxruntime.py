@@ -1,6 +1,10 @@
-"""Stages computed by ONNX Runtime on the CPU."""
+"""The backend for ONNX Runtime on the CPU, and the form of the ONNX graphs that every graph backend reads.
 
-# Shapes: B examples still here, K channels, H height, W width, C classes
+A graph holds one stage and its head: input `features`, outputs `next_features` and `logits`. Its metadata says where
+the head's bytes begin, so that the stage can be run without its head and without the package onnx.
+"""
+
+# Shapes: B examples that have not exited, K channels, H height, W width, C classes
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,9 +18,20 @@ from numpy.typing import NDArray
 from elfnet.errors import WorkError
 from elfnet.inference.engine import checked_images
 
+FEATURES = "features"
+NEXT_FEATURES = "next_features"
+LOGITS = "logits"
+GRAPH_FIELD = b"\x3a"
+"""Tag of `ModelProto.graph` (field 7, length-delimited) in protobuf's wire format."""
+PLACE = "elfnet.stage"
+"""Metadata key of a model. Its value has three byte offsets: end of the header, start and end of the stage."""
+
 
 def graph_bytes(graph: bytes | Path) -> bytes:
-    """Runtimes get bytes, never a path: a graph with its weights in another file is then refused by them."""
+    """Return the bytes of a graph, reading its file if a path is given.
+
+    Runtimes get bytes and never a path, so that they refuse a graph whose weights are in another file.
+    """
     if isinstance(graph, bytes):
         return graph
     try:
@@ -25,49 +40,45 @@ def graph_bytes(graph: bytes | Path) -> bytes:
         raise WorkError(f"cannot read the graph {graph}: {error.strerror}; export it again") from None
 
 
-FEATURES = "features"
-NEXT_FEATURES = "next_features"
-LOGITS = "logits"
-
-
 def numbered(name: str, count: int) -> list[str]:
-    """The name itself where a stage passes on one tensor; `name_0`, `name_1` and so on where it passes on several."""
+    """Return tensor names: `name` for one tensor; `name_0`, `name_1`, ... for several."""
     return [name] if count == 1 else [f"{name}_{i}" for i in range(count)]
 
 
 def in_stage(k: int, name: str) -> str:
-    """The name while all stages are still in one graph."""
+    """Return the name of a tensor of stage k in the graph that holds all stages."""
     return f"stage_{k}/{name}"
 
 
-GRAPH_FIELD = b"\x3a"
-"""`ModelProto.graph`: field 7, a length and that many bytes."""
-PLACE = "elfnet.stage"
-"""The entry of the model's metadata: where the header ends, the stage begins, and the stage ends."""
-
-
 def join_parts(header: bytes, stage: bytes, head: bytes) -> tuple[bytes, str]:
-    """The model so far, to which nothing but fields of the model may be appended, and the value for `PLACE`.
+    """Concatenate serialised parts to a model.
 
     Args:
-        header: a ModelProto without a graph.
-        stage: a GraphProto without the head's nodes, weights and output.
-        head: a GraphProto with these only.
+        header: A ModelProto without a graph.
+        stage: A GraphProto without the head's nodes, weights and output.
+        head: A GraphProto with only these.
+
+    Returns:
+        The model, to which only further fields of ModelProto may be appended, and the value of its metadata `PLACE`.
     """
     opening = header + GRAPH_FIELD + _varint(len(stage) + len(head))
     return opening + stage + head, f"{len(header)} {len(opening)} {len(opening) + len(stage)}"
 
 
 def stage_alone(model: bytes, metadata: Mapping[str, str]) -> bytes:
-    """The model without its head; `KeyError` or `ValueError` if it is not one that `join_parts` wrote."""
+    """Return the model without its head.
+
+    Raises:
+        KeyError, ValueError: The model was not written by `join_parts`.
+    """
     header_end, start, end = (int(place) for place in metadata[PLACE].split())
     if not 0 < header_end < start < end <= len(model) or model[header_end : header_end + 1] != GRAPH_FIELD:
-        raise ValueError("the place of the stage is wrong")
+        raise ValueError("the offsets of the stage are wrong")
     return model[:header_end] + GRAPH_FIELD + _varint(end - start) + model[start:end]
 
 
 def _varint(number: int) -> bytes:
-    """Protobuf's integers: seven bits a byte, the lowest first, the eighth bit says that more follow."""
+    """Encode a protobuf varint: 7 bits per byte, lowest first; the eighth bit says that another byte follows."""
     groups = [number & 0x7F]
     while number := number >> 7:
         groups[-1] |= 0x80
@@ -75,18 +86,15 @@ def _varint(number: int) -> bytes:
     return bytes(groups)
 
 
-Features = list[NDArray[np.float32]]
-
-
 class OnnxBackend:
-    """Graphs that `export_stages` wrote, one per stage.
+    """Runs ONNX graphs, one per stage, with ONNX Runtime.
 
-    Features are NumPy arrays: ONNX Runtime reads and hands them over without a copy, and its own values measure no
-    quicker on the largest batch and slower on the smallest (batch 1, first stage: 1.35x).
+    Features are NumPy arrays, which ONNX Runtime reads and returns without a copy. Its own `OrtValue` was no faster on
+    the largest batch and slower on the smallest (batch 1, first stage: 1.35 times).
 
     Args:
-        graphs: the graphs or their files, in order.
-        threads: threads that compute one call; None for one a core.
+        graphs: Graphs that `export_stages` wrote, or their files, in order.
+        threads: Threads per call; None for one per core.
     """
 
     def __init__(self, graphs: Sequence[bytes | Path], *, threads: int | None = None) -> None:
@@ -111,14 +119,14 @@ class OnnxBackend:
         return stage.without_head().run(None, dict(zip(stage.inputs, features, strict=True)))
 
     def keep(self, features: Any, stay: NDArray[np.int64]) -> Any:
-        # `take` copies whole examples: 0.7 of the time of indexing on a batch of 128.
+        # `take` copies whole examples; it takes 0.7 times as long as indexing for a batch of 128.
         return [np.take(tensor, stay, axis=0) for tensor in features]
 
 
 class _Stage:
-    """A session for the stage with its head, and one for the stage alone once somebody asks for it.
+    """A session for the stage with its head, and one for the stage alone, created on first use.
 
-    Asking a session for fewer outputs saves nothing: ONNX Runtime 1.31 computes the head all the same, also with
+    One session with fewer outputs would not do: ONNX Runtime 1.31 computes the head anyway, even with
     `only_execute_path_to_fetches`.
     """
 
@@ -128,7 +136,9 @@ class _Stage:
         self.inputs = [value.name for value in self.session.get_inputs()]
         self.outputs = [value.name for value in self.session.get_outputs()]
         if not self.inputs or not self.inputs[0].startswith(FEATURES) or self.outputs[-1:] != [LOGITS]:
-            raise WorkError(f"the graph of stage {k} takes {self.inputs} and gives {self.outputs}; export it again")
+            raise WorkError(
+                f"the graph of stage {k} has inputs {self.inputs} and outputs {self.outputs}; export it again"
+            )
         self._alone: onnxruntime.InferenceSession | None = None
         self._building = Lock()
 
@@ -148,23 +158,23 @@ class _Stage:
 def _session_options(threads: int | None) -> onnxruntime.SessionOptions:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    # A stage is a chain, so there is nothing to run side by side.
+    # A stage is a chain of operators: nothing can run in parallel.
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.inter_op_num_threads = 1
     options.intra_op_num_threads = threads or 0
-    # Every session has threads of its own, and by default they spin for a while when they have nothing to do: those of
-    # one stage then take the cores from the next. Two threads, ResNet-32, a machine that has other work too: spinning
-    # takes 3-4x the processor time at any batch size, and 10x the wall-clock time at batch 1. A pool shared by all
-    # sessions would be an alternative, but it makes every other session of the process fail that does not ask for it.
+    # Every session has its own threads, and idle threads spin by default: those of one stage take the cores from the
+    # next stage. With two threads and ResNet-32 on a busy machine, spinning takes 3-4 times the CPU time at any batch
+    # size, and 10 times the wall-clock time at batch 1. A global thread pool would be an alternative, but then every
+    # other session of the process that does not use the pool fails.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    # Failures come as exceptions; in the log they would be told twice.
+    # Failures are raised as exceptions; the log would repeat them.
     options.log_severity_level = 4
     return options
 
 
 def _session(k: int, graph: bytes, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
     try:
-        # The fallback is for other devices; on the CPU it would only try the same again and print about it.
+        # The fallback is for other devices; on the CPU it would retry the same and print a message.
         return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"], enable_fallback=0)
     except Exception as error:
         reason = " ".join(str(error).split())

@@ -1,6 +1,6 @@
-"""Stages computed by OpenVINO on the CPU."""
+"""The backend for OpenVINO on the CPU."""
 
-# Shapes: B examples still here, K channels, H height, W width, C classes
+# Shapes: B examples that have not exited, K channels, H height, W width, C classes
 
 from collections import deque
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elfnet.errors import RequestError, WorkError
+from elfnet.extras import missing_package
 from elfnet.inference.backends.build import Precision
 from elfnet.inference.backends.onnxruntime import FEATURES, LOGITS, graph_bytes
 from elfnet.inference.engine import checked_images
@@ -19,40 +20,45 @@ from elfnet.inference.engine import checked_images
 try:
     import openvino  # type: ignore[import-untyped]
 except ModuleNotFoundError:
-    raise RequestError("this backend needs openvino: pip install 'elfnet[openvino]'") from None
+    raise RequestError(missing_package("backend openvino", "openvino")) from None
 
 CORE = openvino.Core()
-"""One for the whole process, and never given back.
+"""One core for the whole process, never released.
 
-The CPU plugin of each core gives the thread that loads it a signal stack of its own, and on its end puts back the one
-that it found. Of two cores, the first that ends frees the stack that the second puts back: the next signal that Python
-handles (the end of a child, Ctrl-C) is then delivered to memory that is gone, and the process dies without a word.
+The CPU plugin of a core installs a signal stack in the thread that loads it, and restores the previous stack when it is
+released. With two cores, releasing the first frees the stack that the second restores: the next signal that Python
+handles (SIGCHLD, Ctrl-C) then uses freed memory, and the process crashes without a message.
 """
-FIXED_UP_TO = 8
-"""Batches up to this size have a graph compiled for exactly them."""
+MAX_FIXED_BATCH = 8
+"""Batches up to this size have a graph compiled for exactly this size."""
 SMALL_GRAPH = 8 * 2**20
-"""Bytes; a larger graph has a compiled copy for one example and for any batch, and no others."""
+"""Bytes. A larger graph is compiled only twice: for one example, and for any batch size."""
 
 
 class OpenVinoBackend:
-    """Graphs that `export_stages` wrote, one per stage.
+    """Runs ONNX graphs, one per stage, with OpenVINO.
 
     Args:
-        graphs: the graphs or their files, in order.
-        precision: of the whole graph, classifier included. Always told to OpenVINO, since left alone it takes bfloat16
-            where the processor has it.
-        threads: threads that compute one call; None for one a core.
+        graphs: Graphs that `export_stages` wrote, or their files, in order.
+        precision: Precision of the whole graph, including the classifier. It is always set, because OpenVINO's default
+            is bfloat16 on processors that support it.
+        threads: Threads per call; None for one per core.
+
+    Raises:
+        RequestError: The precision is bfloat16 and the processor does not support it.
     """
 
     def __init__(
         self, graphs: Sequence[bytes | Path], *, precision: Precision = "float32", threads: int | None = None
     ) -> None:
         if precision == "bfloat16" and "BF16" not in CORE.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
-            raise RequestError("this processor has no bfloat16, and OpenVINO would compute float32; ask for float32")
+            raise RequestError(
+                "this processor does not support bfloat16, and OpenVINO would compute float32; choose float32"
+            )
         settings: dict[str, Any] = {
             "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16"}[precision],
             "PERFORMANCE_HINT": "LATENCY",
-            # Pinned threads of this process and of another one may meet on one core while the next is free.
+            # Pinned threads of two processes may share one core while another core is idle.
             "ENABLE_CPU_PINNING": False,
         }
         if threads is not None:
@@ -79,37 +85,37 @@ class OpenVinoBackend:
 
 
 class _Stage:
-    """A stage's compiled graphs: with and without its head, for any batch and for each of a few small ones.
+    """The compiled graphs of one stage: with and without its head, for any batch size and for each small batch size.
 
-    A graph for any batch plans its memory anew whenever the batch differs from the one before, which adds 0.3-0.6 ms:
-    2 % of a stage of ResNet-32 on 64 examples, but 12 % on eight and a half on one, and when examples leave the batch
-    nearly always differs. Padding to a few sizes would compute more than it saves. So each small batch has a graph of
-    its own, compiled when it first comes (40 ms and 4 MB each), and large ones share one. With one example the fixed
-    graph is also 1.1x as fast as the other on the batch it has planned for.
+    A graph for any batch size plans its memory again whenever the size changes, which takes 0.3-0.6 ms. That is 2 % of
+    the time of a ResNet-32 stage for 64 examples, 12 % for 8 and 50 % for 1, and the size changes at almost every
+    exit. Padding to a few sizes would cost more than it saves. Therefore each small size has its own graph, compiled on
+    first use (40 ms and 4 MB each), and larger sizes share one. For one example the fixed graph is also 1.1 times as
+    fast as the general graph that has planned for this size.
     """
 
     def __init__(self, settings: dict[str, Any], k: int, graph: bytes) -> None:
         self._settings = settings
         try:
             self._model = CORE.read_model(graph)
-            self.input_shapes = [_shape_of_one(value) for value in self._model.inputs]
-            self._output_shapes = [_shape_of_one(value) for value in self._model.outputs]
+            self.input_shapes = [_example_shape(value) for value in self._model.inputs]
+            self._output_shapes = [_example_shape(value) for value in self._model.outputs]
         except RuntimeError as error:
-            # The rest of the message names places in OpenVINO's sources.
+            # The rest of the message names files and lines of OpenVINO's source code.
             reason = " ".join(str(error).rsplit(": ", 1)[-1].split())
             raise WorkError(f"OpenVINO cannot read the graph of stage {k} ({reason}); export it again") from None
         names = [value.get_any_name() for value in (*self._model.inputs, *self._model.outputs)]
         if not names[0].startswith(FEATURES) or names[-1] != LOGITS:
             raise WorkError(f"the graph of stage {k} has inputs and outputs {names}; export it again")
-        self._fixed_up_to = FIXED_UP_TO if len(graph) <= SMALL_GRAPH else 1
+        self._max_fixed_batch = MAX_FIXED_BATCH if len(graph) <= SMALL_GRAPH else 1
         self._compiled: dict[tuple[int, bool], _Requests] = {}
         self._compiling = Lock()
 
     def run(self, features: list[NDArray[np.float32]], *, head: bool) -> list[NDArray[np.float32]]:
         examples = len(features[0])
-        requests = self._requests(examples if examples <= self._fixed_up_to else -1, head)
+        requests = self._requests(examples if examples <= self._max_fixed_batch else -1, head)
         shapes = self._output_shapes if head else self._output_shapes[:-1]
-        # Arrays of our own, written to directly: those of a request would be overwritten by its next call.
+        # New arrays, written directly: the next call would overwrite the request's own output arrays.
         outputs = [np.empty((examples, *shape), dtype=np.float32) for shape in shapes]
         requests.run(features, outputs)
         return outputs
@@ -126,18 +132,18 @@ class _Stage:
     def _compile(self, batch: int, head: bool) -> Any:
         model = self._model.clone()
         if not head:
-            # What leads only to the logits is not reachable any more and goes away.
+            # Nodes that lead only to the logits are no longer reachable and are dropped.
             model = openvino.Model(model.get_results()[:-1], model.get_parameters())
         model.reshape({i: [batch, *shape] for i, shape in enumerate(self.input_shapes)})
         return CORE.compile_model(model, "CPU", self._settings)
 
 
 class _Requests:
-    """Requests of one compiled graph; each serves one caller at a time, and there are as many as callers at once."""
+    """Inference requests of one compiled graph, one per concurrent caller."""
 
     def __init__(self, compiled: Any) -> None:
         self._compiled = compiled
-        # Taking from and adding to a deque are atomic.
+        # `pop` and `append` of a deque are atomic.
         self._idle: deque[Any] = deque()
 
     def run(self, inputs: list[NDArray[np.float32]], outputs: list[NDArray[np.float32]]) -> None:
@@ -153,6 +159,6 @@ class _Requests:
         self._idle.append(request)
 
 
-def _shape_of_one(value: Any) -> tuple[int, ...]:
-    """The shape of one example, without the batch."""
+def _example_shape(value: Any) -> tuple[int, ...]:
+    """Return the shape without the batch dimension."""
     return tuple(dimension.get_length() for dimension in list(value.get_partial_shape())[1:])

@@ -1,6 +1,9 @@
-"""Stages computed by torch, without autograd."""
+"""The torch backends, eager and compiled, and the torch network of a bundle.
 
-# Shapes: B examples still here, K channels, H height, W width, C classes
+This is the only module of `elfnet.inference` that imports torch.
+"""
+
+# Shapes: B examples that have not exited, K channels, H height, W width, C classes
 
 from collections.abc import Callable
 from threading import Lock
@@ -28,17 +31,17 @@ from elfnet.run.checkpoint import tensors_sha256
 
 
 class TorchBackend:
-    """A staged network on the device where its parameters are.
+    """Runs a staged network with torch, on the device of its parameters.
 
-    The network itself is used, not a copy: it is put into evaluation mode and its weights into the channels_last
-    layout, in which ResNet-32 takes 0.77 of the time at batch 8; their values stay.
+    The network is not copied: it is put into evaluation mode, and its weights into the channels_last layout, which
+    takes 0.77 times as long for ResNet-32 at batch 8. The values of the weights do not change.
 
     Args:
-        network: what computes.
-        precision: with bfloat16 the backbone and the heads' convolutions are computed in it, as in evaluation; pooling
+        network: The network to run.
+        precision: With bfloat16, backbone and convolutions of the heads run under autocast, as in evaluation; pooling
             and classifier stay float32.
-        threads: threads of torch, for the whole process; None leaves them as they are.
-        image_shape: (K, H, W); where it is known, other images are refused before anything is computed.
+        threads: Number of torch threads, for the whole process; None does not change it.
+        image_shape: (K, H, W) if known; images of another shape are then refused.
     """
 
     def __init__(
@@ -95,26 +98,26 @@ class TorchBackend:
         return stage(features)
 
 
-FORMS = (1, 15)
-"""The largest batch of each form but the last, which takes the rest.
+BATCH_RANGES = (1, 15)
+"""Upper ends of the batch size ranges that are compiled separately; the last range, from 16 on, has no upper end.
 
-torch takes a batch of 1 for a constant (padding it to 2 would avoid that, and takes 1.35x the time), and chooses its
-convolutions for batches below 16 and from 16 on. Telling it not to look at the batch at all, by `mark_unbacked`, fails
-in torch 2.13 on convolutions in the channels_last layout.
+torch specialises on a batch of 1 (padding it to 2 avoids that but takes 1.35 times as long), and chooses other
+convolutions below 16 than from 16 on. `mark_unbacked`, which would prevent this, fails in torch 2.13 for convolutions
+in the channels_last layout.
 """
 
 
 class CompiledTorchBackend(TorchBackend):
-    """As `TorchBackend`, with every stage compiled when it is first run, once for each of `FORMS`.
+    """A `TorchBackend` that compiles every stage on first use, once per range of batch sizes (`BATCH_RANGES`).
 
-    The first calls take seconds to minutes: run the sizes that will come before there is a hurry.
+    The first calls take seconds to minutes: warm up with the batch sizes that will occur.
 
     Args:
-        network: what computes, see `TorchBackend`.
-        precision: see `TorchBackend`.
-        threads: see `TorchBackend`.
-        image_shape: see `TorchBackend`.
-        compiler: the backend of `torch.compile`.
+        network: See `TorchBackend`.
+        precision: See `TorchBackend`.
+        threads: See `TorchBackend`.
+        image_shape: See `TorchBackend`.
+        compiler: The backend of `torch.compile`.
     """
 
     def __init__(
@@ -143,19 +146,20 @@ class CompiledTorchBackend(TorchBackend):
         examples = len(tensors[0])
         if examples > 1:
             for tensor in tensors:
-                # The batch is a variable from the first call on; every other size is a constant.
+                # Only the batch dimension is dynamic, from the first call on.
                 torch._dynamo.mark_dynamic(tensor, 0)
-        form = (k, head, sum(examples > largest for largest in FORMS))
-        compiled = self._compiled.get(form)
+        key = (k, head, sum(examples > largest for largest in BATCH_RANGES))
+        compiled = self._compiled.get(key)
         if compiled is not None:
             return compiled(features)
-        # One at a time: threads that come meanwhile would only compile the same again.
+        # One thread compiles; others wait instead of compiling the same function again.
         with self._compiling:
-            if form not in self._compiled:
-                self._compiled[form] = torch.compile(self._part(k, head=head), fullgraph=True, backend=self._compiler)
-            return self._compiled[form](features)
+            if key not in self._compiled:
+                function = self._stage_function(k, head=head)
+                self._compiled[key] = torch.compile(function, fullgraph=True, backend=self._compiler)
+            return self._compiled[key](features)
 
-    def _part(self, k: int, *, head: bool) -> Callable[[Any], Any]:
+    def _stage_function(self, k: int, *, head: bool) -> Callable[[Any], Any]:
         stage, exit_head = self._pairs[k]
 
         def stage_and_head(features: Any) -> tuple[Any, Tensor]:
@@ -165,14 +169,14 @@ class CompiledTorchBackend(TorchBackend):
         def stage_alone(features: Any) -> Any:
             return stage(features)
 
-        return _with_code_of_its_own(stage_and_head if head else stage_alone)
+        return _with_own_code_object(stage_and_head if head else stage_alone)
 
 
-def _with_code_of_its_own(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A function that torch tells apart from the others.
+def _with_own_code_object(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Copy a function with its code object, so that torch.compile caches it separately.
 
-    It files what it compiled under the code object, which all stages would share: every form of every stage would count
-    as a recompile of one function, of which torch allows eight before it gives up compiling.
+    torch.compile caches by code object, which all stages would share. Every stage and batch range would count as a
+    recompilation of one function, and torch stops compiling a function after eight of them.
     """
     assert isinstance(function, FunctionType)
     return FunctionType(
@@ -181,11 +185,16 @@ def _with_code_of_its_own(function: Callable[[Any], Any]) -> Callable[[Any], Any
 
 
 def network_of_bundle(bundle: Bundle) -> StagedNetwork:
-    """Built by the recipe in the manifest, with the weights of the bundle, in evaluation mode."""
+    """Build the torch network of a bundle from its recipe and weights, in evaluation mode.
+
+    Raises:
+        RequestError: The bundle holds a custom network, which no recipe describes.
+        WorkError: Weights and recipe do not match.
+    """
     manifest = bundle.manifest
     if manifest.provenance.network.startswith(GIVEN):
         raise RequestError(
-            f"{bundle.path} holds a network that was handed in, which no recipe describes: torch cannot rebuild it; "
+            f"{bundle.path} holds a custom network, which torch cannot rebuild from a recipe; "
             "choose backend onnxruntime or openvino"
         )
     *_, channels = manifest.preprocessing.preprocess().shape
@@ -196,7 +205,7 @@ def network_of_bundle(bundle: Bundle) -> StagedNetwork:
         network.load_state_dict(weights)
     except (SafetensorError, ValidationError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise WorkError(f"{bundle.path}: weights and recipe do not fit ({reason}); export the run again") from error
+        raise WorkError(f"{bundle.path}: weights and recipe do not match ({reason}); export the run again") from error
     if tensors_sha256(weights) != manifest.provenance.checkpoint_sha256:
         raise WorkError(f"{bundle.path}: the weights are not those of its checkpoint; export the run again")
     return network.eval()

@@ -1,1 +1,1 @@
-"""The file of an exported model: members with hashes, the manifest, reading and writing."""
+"""The bundle format: one file with graphs, weights, operating points and preprocessing, without torch."""

@@ -1,7 +1,8 @@
-"""The files inside a bundle, zip or directory, looked at without trust: nothing is unpacked, linked or followed.
+"""Read and write the files of a bundle, which is a zip or a directory.
 
-What could surprise is refused on opening: names that climb out, links, duplicates, encryption, and a zip that claims
-to hold many times its own size.
+A bundle is not trusted: nothing is unpacked, and no link is followed. Opening refuses names that point outside the
+bundle, links, duplicates, encryption, and a zip whose declared content is many times its own size. Writing is atomic
+and gives the same bytes for the same files.
 """
 
 import os
@@ -20,12 +21,14 @@ from elfnet.errors import ElfnetError, RequestError, WorkError
 from elfnet.inference.bundle.manifest_file import MANIFEST, MAX_MANIFEST_BYTES, read_manifest
 
 MAX_MEMBERS = 1000
-LARGEST_RATIO = 100
-"""A zip may claim to hold this many times its own size; weights hardly shrink at all."""
+MAX_ZIP_RATIO = 100
+"""Largest ratio of the declared content of a zip to its own size; weights hardly compress."""
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+"""Date of every zip entry, the earliest possible: the bytes do not depend on the time of writing."""
 
 
 class Members(Protocol):
-    """Names and sizes of the files, and their bytes."""
+    """The files of an open bundle: their sizes by name, and their content."""
 
     @property
     def sizes(self) -> dict[str, int]: ...
@@ -34,6 +37,8 @@ class Members(Protocol):
 
 
 class ZipMembers:
+    """The files of a bundle that is a zip."""
+
     def __init__(self, archive: zipfile.ZipFile, where: str, total_bytes: int) -> None:
         self._archive = archive
         self.sizes: dict[str, int] = {}
@@ -51,17 +56,21 @@ class ZipMembers:
             if name in self.sizes:
                 raise WorkError(f"{where} holds {name!r} twice; export the run again")
             if entry.flag_bits & 0x1 or entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise WorkError(f"{where}: {name!r} is encrypted or packed in an unknown way; export the run again")
+                raise WorkError(f"{where}: {name!r} is encrypted or uses an unknown compression; export the run again")
             self.sizes[name] = entry.file_size
-        if sum(self.sizes.values()) > LARGEST_RATIO * total_bytes:
-            raise WorkError(f"{where} claims to hold over {LARGEST_RATIO} times its own size; export the run again")
+        if sum(self.sizes.values()) > MAX_ZIP_RATIO * total_bytes:
+            raise WorkError(
+                f"{where} declares more than {MAX_ZIP_RATIO} times its own size as content; export the run again"
+            )
 
     def open(self, name: str) -> BinaryIO:
-        # Gives at most as many bytes as the directory of the zip declares, and checks the CRC after the last.
+        # Reads at most the declared number of bytes, and checks the CRC after the last one.
         return self._archive.open(name)  # type: ignore[return-value]
 
 
 class DirectoryMembers:
+    """The files of a bundle that is a directory."""
+
     def __init__(self, root: Path) -> None:
         self._root = root
         self.sizes: dict[str, int] = {}
@@ -88,15 +97,24 @@ def _files_below(folder: Path) -> Iterator[Path]:
 
 
 def require_plain_name(name: str, where: str) -> None:
-    """Refuse a name that could mean a place outside: absolute, with a drive, `..`, or backslashes."""
+    """Refuse a name that could point outside the bundle: absolute, with a drive, `..` or backslashes."""
     parts = name.split("/")
     if "\\" in name or ":" in name or any(part in ("", ".", "..") for part in parts) or not name.isprintable():
-        raise WorkError(f"{where}: the name {name!r} climbs out of the bundle or is not plain; do not use this file")
+        raise WorkError(f"{where}: the name {name!r} points outside the bundle or is not plain; do not use this file")
 
 
 @contextmanager
 def open_members(path: Path, *, marker: str) -> Iterator[Members]:
-    """The files of a bundle; `marker` is the one that a directory must have to be taken for a bundle."""
+    """Open a bundle and check names and kinds of its files, but not their content.
+
+    Args:
+        path: A zip or a directory.
+        marker: The file that a directory must contain to be a bundle.
+
+    Raises:
+        RequestError: There is no bundle at `path`.
+        WorkError: The bundle cannot be read, is damaged, or contains something that a bundle must not.
+    """
     try:
         if path.is_dir():
             if not (path / marker).is_file():
@@ -117,12 +135,8 @@ def open_members(path: Path, *, marker: str) -> Iterator[Members]:
         raise WorkError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-# The first moment that a zip can name: no clock in the bytes.
-_EPOCH = (1980, 1, 1, 0, 0, 0)
-
-
-def require_place(path: Path, *, as_directory: bool, overwrite: bool) -> None:
-    """Refuse to write over what is there, unless asked to and unless it is not a bundle."""
+def require_writable(path: Path, *, as_directory: bool, overwrite: bool) -> None:
+    """Refuse a path that exists, unless `overwrite` is given and the path is a file or holds only a bundle."""
     if not os.path.lexists(path):
         return
     if not overwrite:
@@ -136,7 +150,7 @@ def require_place(path: Path, *, as_directory: bool, overwrite: bool) -> None:
 
 
 def _require_bundle_directory(path: Path) -> None:
-    """Only a directory that holds a bundle and nothing else is ever replaced."""
+    """Refuse to replace a directory, unless it is empty or holds a bundle and nothing else."""
     if path.is_dir() and not path.is_symlink():
         if not any(path.iterdir()):
             return
@@ -147,11 +161,11 @@ def _require_bundle_directory(path: Path) -> None:
                     return
         except ElfnetError:
             pass
-    raise RequestError(f"{path} holds other things than a bundle and is not replaced; name another --out")
+    raise RequestError(f"{path} holds other files than a bundle and is not replaced; name another --out")
 
 
 def write_bundle(path: Path, files: Mapping[str, bytes], *, as_directory: bool) -> None:
-    """Write the files as one zip, or as a directory; what was at `path` stays until the new bundle is complete."""
+    """Write files by name as one zip or as a directory, and replace what was at `path` when all are written."""
     if as_directory:
         _write_directory(path, files)
     else:
@@ -160,12 +174,12 @@ def write_bundle(path: Path, files: Mapping[str, bytes], *, as_directory: bool) 
 
 def _write_zip(path: Path, files: Mapping[str, bytes]) -> None:
     with zipfile.ZipFile(path, "w") as archive:
-        # The manifest first, then by name.
+        # The manifest comes first, the others sorted by name.
         for name in sorted(files, key=lambda name: (name != MANIFEST, name)):
             entry = zipfile.ZipInfo(name, date_time=_EPOCH)
-            # Weights do not shrink; stored as they are, no version of a compressor changes the bytes.
+            # Weights hardly compress; without compression the bytes do not depend on the version of zlib.
             entry.compress_type = zipfile.ZIP_STORED
-            entry.create_system = 3  # Unix, wherever this runs
+            entry.create_system = 3  # Unix, on every platform
             entry.external_attr = (stat.S_IFREG | 0o644) << 16
             archive.writestr(entry, files[name])
 
@@ -179,8 +193,8 @@ def _write_directory(path: Path, files: Mapping[str, bytes]) -> None:
         complete.mkdir()
         for name, content in files.items():
             atomic.write_bytes(complete / name, content)
-        # A directory cannot take the place of a full one in one step: the old one steps aside first, and comes back
-        # if the new one cannot be put there.
+        # A rename cannot replace a directory that is not empty: move the old one away first, and back if the second
+        # rename fails.
         aside = staging / "old"
         if path.is_dir():
             path.rename(aside)

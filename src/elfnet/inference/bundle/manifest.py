@@ -1,6 +1,6 @@
-"""What a bundle holds, how to feed it, what it costs, where it comes from.
+"""The schema of a bundle's manifest: files, preprocessing, costs, variants, measurements and provenance.
 
-Everything but `measured` follows from the run alone, so that the same run gives the same bundle.
+Everything except `measured` follows from the run alone, so that the same run gives the same bundle.
 """
 
 import unicodedata
@@ -16,17 +16,24 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
+FORMAT: Final = "elfnet-bundle"
+FORMAT_VERSION: Final = 1
+WEIGHTS = "weights.safetensors"
+
+
 class Part(BaseModel):
+    """Base of all parts of the manifest: strict, frozen, without unknown fields, NaN or infinity."""
+
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class PointParity(Part):
-    """One operating point, torch against the exported graphs.
+    """Comparison of the exported graphs with torch at one operating point.
 
     Attributes:
-        differ: examples with another exit or another answer.
-        on_the_edge: those of them whose confidence in torch lies within 1e-4 of a threshold that decided, or whose
-            two best classes are as close.
+        differ: Number of examples with another exit or another prediction.
+        on_the_edge: Number of those that rounding can explain: in torch, their confidence is within 1e-4 of a
+            threshold they were compared with, or their two best classes are within 1e-4 of each other.
     """
 
     differ: Count
@@ -34,14 +41,15 @@ class PointParity(Part):
 
 
 class Parity(Part):
-    """The exported graphs against torch, on images of the calibration split.
+    """Comparison of the exported graphs with torch, on images of the calibration split.
 
     Attributes:
-        images: how many.
-        largest_logit: the largest logit in absolute value, to compare differences with.
-        largest_difference: of the logits of each exit.
-        points: by operating point.
-        engine_points: those at which the engine was run on the graphs; the others follow from the graphs' logits.
+        split: Name of the split.
+        images: Number of images.
+        largest_logit: Largest absolute value of a logit; the scale for `largest_difference`.
+        largest_difference: Largest absolute difference of logits, per exit.
+        points: Comparison per operating point.
+        engine_points: Points at which the engine ran the graphs; the others were computed from the graphs' logits.
     """
 
     split: str
@@ -53,11 +61,12 @@ class Parity(Part):
 
 
 class PeakMemory(Part):
-    """Of a process with the base package alone that loads the bundle and classifies one batch.
+    """Peak memory of a process with only the base package that loads the bundle and classifies one batch.
 
     Attributes:
-        bytes: the process's largest resident size; None where the system does not tell.
-        before_loading: the same before the bundle was loaded: Python and the imported packages.
+        batch: Images in the batch.
+        bytes: Peak resident set size of the process; None if the system does not report it.
+        before_loading: Peak resident set size before the bundle was loaded: Python and the imported packages.
     """
 
     batch: Count
@@ -66,13 +75,14 @@ class PeakMemory(Part):
 
 
 class AgainstFloat32(Part):
-    """Another precision against float32, on the whole calibration split and on the exporting machine.
+    """Comparison of another precision with float32, on the whole calibration split and on the exporting machine.
 
     Attributes:
-        images: how many.
-        accuracy, accuracy_float32: at full depth.
-        time_ratio: processor time of all stages relative to float32 on the same backend, by batch size.
-        backend: what computed both.
+        images: Number of images.
+        accuracy: Accuracy at full depth in this precision.
+        accuracy_float32: Accuracy at full depth in float32.
+        time_ratio: CPU time of all stages relative to float32 on the same backend, by batch size.
+        backend: The backend that computed both.
     """
 
     images: Count
@@ -83,16 +93,19 @@ class AgainstFloat32(Part):
 
     @property
     def points_lost(self) -> float:
+        """Loss of accuracy in percentage points."""
         return 100 * (self.accuracy_float32 - self.accuracy)
 
 
 class Measured(Part):
-    """What was measured on the exporting machine.
+    """Measurements on the exporting machine.
 
     Attributes:
-        accuracy: of the points at which the engine was run, on the images of the parity check.
-        parity: of the float32 variant with torch; None for others, which give other answers.
-        against_float32: of the other variants.
+        accuracy: Accuracy per operating point at which the engine was run, on the images of the comparison.
+        parity: Comparison with torch; only for the variant float32.
+        against_float32: Comparison with float32; only for the other variants.
+        peak_memory: Peak memory; None if it was not measured.
+        versions: Versions of the packages involved.
     """
 
     accuracy: dict[str, Share]
@@ -102,18 +115,13 @@ class Measured(Part):
     versions: dict[str, str]
 
 
-FORMAT: Final = "elfnet-bundle"
-FORMAT_VERSION: Final = 1
-WEIGHTS = "weights.safetensors"
-
-
 def graph_name(variant: str, stage: int) -> str:
     """Where the graph of a stage (from 1) lies; float32 is the one that every bundle has."""
     return f"stages/{stage}.onnx" if variant == "float32" else f"stages/{variant}/{stage}.onnx"
 
 
 def _printable(name: str) -> str:
-    # Names are printed on terminals and into lines; a control character would break both.
+    # Names are printed on terminals and in line-based formats; a control character would break both.
     if not name or any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
         raise ValueError("a class name is empty or has control characters")
     return name
@@ -123,7 +131,7 @@ ClassName = Annotated[str, AfterValidator(_printable)]
 
 
 class Preprocessing(Part):
-    """From an image to the input of the first stage; see `Preprocess`."""
+    """Settings of the preprocessing; see `Preprocess`."""
 
     mode: Literal["L", "RGB"]
     height: Annotated[int, Field(gt=0, le=16384)]
@@ -134,12 +142,13 @@ class Preprocessing(Part):
     crop_share: Annotated[float, Field(gt=0, le=1)] = 1.0
 
     @model_validator(mode="after")
-    def _one_number_a_channel(self) -> Self:
+    def _check_channels(self) -> Self:
         if not len(self.mean) == len(self.std) == CHANNELS[self.mode]:
             raise ValueError(f"mode {self.mode} needs {CHANNELS[self.mode]} means and standard deviations")
         return self
 
     def preprocess(self) -> Preprocess:
+        """Return the callable with these settings."""
         return Preprocess(
             mode=self.mode,
             height=self.height,
@@ -151,9 +160,13 @@ class Preprocessing(Part):
 
 
 class MultiplyAdds(Part):
-    """Of one image: each stage, each head, and the plain backbone.
+    """Multiply-adds per image, by stage and head.
 
-    The plain backbone is all stages and the last head; in a network with experts, all up to the first expert's.
+    Attributes:
+        stages: Multiply-adds per stage.
+        heads: Multiply-adds per head.
+        plain: Multiply-adds of the plain backbone: all stages and the last head; in a network with experts, all stages
+            up to the first expert, and its head.
     """
 
     stages: tuple[Count, ...]
@@ -161,7 +174,7 @@ class MultiplyAdds(Part):
     plain: Annotated[int, Field(gt=0)]
 
     @model_validator(mode="after")
-    def _adds_up(self) -> Self:
+    def _check_plain(self) -> Self:
         if not self.heads or len(self.stages) != len(self.heads):
             raise ValueError(f"there are {len(self.stages)} stages and {len(self.heads)} heads")
         if self.plain not in (sum(self.stages[: k + 1]) + head for k, head in enumerate(self.heads)):
@@ -170,23 +183,27 @@ class MultiplyAdds(Part):
 
     @property
     def relative(self) -> tuple[float, ...]:
-        """Up to and including each exit, every head on the way included, relative to the plain backbone."""
+        """Cost up to and including each exit, with all heads before it, relative to the plain backbone."""
         return tuple(
             (sum(self.stages[: k + 1]) + sum(self.heads[: k + 1])) / self.plain for k in range(len(self.heads))
         )
 
 
 class File(Part):
+    """Hash and size of one file of the bundle."""
+
     sha256: Sha256
     bytes: Count
 
 
 class Provenance(Part):
-    """Where the network comes from.
+    """Origin of the network.
 
     Attributes:
-        recipe: every setting of the run but the data's directory.
-        network: what the weights are for, in one line.
+        recipe: All settings of the run; of paths, only the last part.
+        network: Signature of the network that the weights belong to, in one line.
+        data_fingerprint: Hash of the data splits.
+        checkpoint_sha256: Hash of the checkpoint's weights.
     """
 
     recipe: dict[str, Any]
@@ -196,12 +213,13 @@ class Provenance(Part):
 
 
 class Variant(Part):
-    """The network in one precision, with operating points fitted for it.
+    """The network in one precision, with its own operating points.
 
     Attributes:
-        precision: what the stages are computed in. bfloat16 uses the float32 graphs, on an engine that can.
-        graphs: files of the stages, in order.
-        family: as `Family.to_dict` gives it.
+        precision: Precision of the computation. bfloat16 uses the float32 graphs, on a backend that supports it.
+        graphs: Names of the graph files, in the order of the stages.
+        family: The operating points, as `Family.to_dict` writes them.
+        measured: Measurements on the exporting machine, if any.
     """
 
     precision: Literal["float32", "bfloat16", "int8"] = "float32"
@@ -211,6 +229,8 @@ class Variant(Part):
 
 
 class Manifest(Part):
+    """The content of `manifest.json`, without its two hashes; see `manifest_file`."""
+
     format: Literal["elfnet-bundle"] = FORMAT
     format_version: Literal[1] = FORMAT_VERSION
     elfnet_version: str
@@ -223,15 +243,15 @@ class Manifest(Part):
     provenance: Provenance
 
     @model_validator(mode="after")
-    def _agrees_with_itself(self) -> Self:
+    def _check_consistency(self) -> Self:
         if not self.class_names:
-            raise ValueError("there is no class")
+            raise ValueError("class_names is empty")
         if "float32" not in self.variants:
-            raise ValueError("there is no variant float32")
+            raise ValueError("the variant float32 is missing")
         exits = len(self.multiply_adds.stages)
         for name, variant in self.variants.items():
             if len(variant.graphs) != exits:
-                raise ValueError(f"variant {name} has {len(variant.graphs)} stages, the costs are of {exits}")
+                raise ValueError(f"variant {name} has {len(variant.graphs)} stages, multiply_adds has {exits}")
         graphs = {graph for variant in self.variants.values() for graph in variant.graphs}
         if {WEIGHTS, *graphs} != set(self.files):
             raise ValueError("files are not the weights and the graphs of every variant")

@@ -1,7 +1,7 @@
-"""manifest.json: the manifest with two hashes, written and read.
+"""Read and write `manifest.json`, which is the manifest with two hashes.
 
-`sha256` covers everything in it: an altered threshold is as bad as an altered weight. `identity` leaves out what was
-measured, so that two exports of one run have the same.
+`sha256` covers the whole content, so that an altered threshold is detected like an altered weight. `identity` excludes
+the measurements, so that two exports of one run have the same identity.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ MAX_MANIFEST_BYTES = 64 * 2**20
 
 
 def identity_of(manifest: Manifest) -> str:
-    """A hash of all that follows from the run."""
+    """Return the hash of everything in the manifest except measurements."""
     content = manifest.model_dump(mode="json")
     for variant in content["variants"].values():
         del variant["measured"]
@@ -26,18 +26,27 @@ def identity_of(manifest: Manifest) -> str:
 
 
 def manifest_text(manifest: Manifest) -> bytes:
+    """Return the content of `manifest.json`."""
     content = {**manifest.model_dump(mode="json"), "identity": identity_of(manifest)}
     return (json.dumps({**content, "sha256": _sha256(content)}, indent=2, allow_nan=False) + "\n").encode()
 
 
 def read_manifest(text: bytes, *, where: str) -> Manifest:
-    """Check what `manifest_text` wrote, the hash first; `where` names the bundle in messages."""
+    """Parse and check the content of `manifest.json`, its hash first.
+
+    Args:
+        text: What `manifest_text` wrote.
+        where: Name of the bundle in error messages.
+
+    Raises:
+        WorkError: The text is not a manifest of this format version, or was altered.
+    """
     try:
-        content = json.loads(text, parse_constant=_refuse)
+        content = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise WorkError(f"{where}: {MANIFEST} is damaged ({error}); export the run again") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise WorkError(f"{where} is not a bundle of elfnet; make one with 'elfnet export RUN'")
+        raise WorkError(f"{where} is not an elfnet bundle; make one with 'elfnet export RUN'")
     version = content.get("format_version")
     if version != FORMAT_VERSION:
         newer = isinstance(version, int) and version > FORMAT_VERSION
@@ -59,7 +68,7 @@ def read_manifest(text: bytes, *, where: str) -> Manifest:
     return manifest
 
 
-def _refuse(word: str) -> NoReturn:
+def _refuse_constant(word: str) -> NoReturn:
     raise ValueError(f"{word} is not a number")
 
 

@@ -1,7 +1,7 @@
-"""Opening a bundle: every byte is compared with its hash before any of it is used.
+"""Open and verify a bundle: every file is compared with its hash before any of it is used.
 
-The graphs are used from the very bytes that were hashed, so that nothing can be exchanged in between. A hash finds
-damage and alteration by others than the author; it does not say who the author is.
+The graphs are used from the bytes that were hashed, so that no file can be exchanged in between. The hashes detect
+damage and partial changes. They do not prove who wrote the bundle.
 """
 
 import hashlib
@@ -23,8 +23,10 @@ class Bundle:
     """A verified bundle.
 
     Attributes:
-        graphs: the ONNX graph of each stage with its head, in order.
-        family: the operating points of these graphs.
+        path: Where it was read from.
+        manifest: Its manifest.
+        graphs: The ONNX graph of each stage with its head, in order.
+        family: The operating points of these graphs.
     """
 
     path: Path
@@ -34,29 +36,40 @@ class Bundle:
 
 
 def open_bundle(path: str | Path, *, variant: str = "float32") -> Bundle:
-    """Read and verify all of it; anything missing, added, altered or contradictory is refused in one line."""
+    """Read a bundle and verify all of its files.
+
+    Args:
+        path: A zip or a directory.
+        variant: The variant whose graphs and operating points to return.
+
+    Raises:
+        RequestError: There is no bundle at `path`, or it has no such variant.
+        WorkError: A file is missing, was added or altered, or contradicts another one.
+    """
     path = Path(path)
     with open_members(path, marker=MANIFEST) as members:
-        manifest = _manifest(members, str(path))
+        manifest = _read_manifest(members, str(path))
         if variant not in manifest.variants:
             raise unknown_name(f"variant of {path}:", variant, list(manifest.variants))
         chosen = manifest.variants[variant]
         kept = {
-            name: _verified(members, name, file, str(path), keep=name in chosen.graphs)
+            name: _read_verified(members, name, file, str(path), keep=name in chosen.graphs)
             for name, file in manifest.files.items()
         }
-    return Bundle(path, manifest, tuple(kept[name] for name in chosen.graphs), _family(manifest, chosen, str(path)))
+    return Bundle(
+        path, manifest, tuple(kept[name] for name in chosen.graphs), _read_family(manifest, chosen, str(path))
+    )
 
 
 def read_file(bundle: Bundle, name: str) -> bytes:
-    """One more file of a bundle that is open, verified again."""
+    """Read and verify another file of an opened bundle."""
     with open_members(bundle.path, marker=MANIFEST) as members:
         if name not in members.sizes:
             raise WorkError(f"{bundle.path}: {name} is missing; export the run again")
-        return _verified(members, name, bundle.manifest.files[name], str(bundle.path), keep=True)
+        return _read_verified(members, name, bundle.manifest.files[name], str(bundle.path), keep=True)
 
 
-def _manifest(members: Members, where: str) -> Manifest:
+def _read_manifest(members: Members, where: str) -> Manifest:
     if MANIFEST not in members.sizes:
         raise WorkError(f"{where} is not a bundle: it has no {MANIFEST}; make one with 'elfnet export RUN'")
     if members.sizes[MANIFEST] > MAX_MANIFEST_BYTES:
@@ -70,14 +83,14 @@ def _manifest(members: Members, where: str) -> Manifest:
     return manifest
 
 
-def _verified(members: Members, name: str, expected: File, where: str, *, keep: bool) -> bytes:
-    """The bytes of a file whose size and hash are right; what is not needed is hashed but not held."""
+def _read_verified(members: Members, name: str, expected: File, where: str, *, keep: bool) -> bytes:
+    """Verify size and hash of a file, and return its bytes; empty bytes if `keep` is False."""
     way_out = "restore the bundle from a copy, or export the run again"
     if members.sizes[name] != expected.bytes:
         raise WorkError(f"{where}: {name} has {members.sizes[name]:,} bytes, not {expected.bytes:,}; {way_out}")
     digest, parts, left = hashlib.sha256(), [], expected.bytes
     with members.open(name) as file:
-        # One byte more than expected is asked for: a file that grew meanwhile, or a zip that lied, is found out.
+        # Read one byte more than expected, to detect a file that has grown or a zip with a wrong size.
         while chunk := file.read(min(_CHUNK, left + 1)):
             left -= len(chunk)
             digest.update(chunk)
@@ -90,7 +103,7 @@ def _verified(members: Members, name: str, expected: File, where: str, *, keep: 
     return b"".join(parts)
 
 
-def _family(manifest: Manifest, variant: Variant, where: str) -> Family:
+def _read_family(manifest: Manifest, variant: Variant, where: str) -> Family:
     try:
         family = Family.from_dict(variant.family)
         family.require_checkpoint(manifest.provenance.checkpoint_sha256)
@@ -99,12 +112,12 @@ def _family(manifest: Manifest, variant: Variant, where: str) -> Family:
         raise WorkError(f"{where}: the operating points are not for this network ({reason}); export again") from error
     if family.log_prior and len(family.log_prior) != len(manifest.class_names):
         raise WorkError(
-            f"{where} has {len(manifest.class_names)} classes and operating points that adjust the logits of "
+            f"{where} has {len(manifest.class_names)} classes, but its operating points adjust the logits of "
             f"{len(family.log_prior)}; export the run again"
         )
     if len(family.confidence_scale) != len(variant.graphs):
         raise WorkError(
-            f"{where} has {len(variant.graphs)} stages and operating points for {len(family.confidence_scale)} exits; "
+            f"{where} has {len(variant.graphs)} stages, but operating points for {len(family.confidence_scale)} exits; "
             "export the run again"
         )
     return family

@@ -1,4 +1,4 @@
-"""Controllers that hold a cost, a latency or a battery by choosing operating points."""
+"""Controllers that choose operating points at run time, to hold a mean cost, a latency or a battery budget."""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,10 @@
-"""Hold a mean cost as the inputs get harder or easier."""
+"""Controllers that hold a mean cost, a 95th percentile of latency, or a budget given by the battery level.
 
-# Shapes: N examples of a call
-# Shapes: N requests
+A controller gets observations and returns the name of the operating point to switch to. It has no clock, reads no
+label and does not touch the engine; `ControlledEngine` connects the two.
+"""
+
+# Shapes: N examples per call
 
 import math
 from collections.abc import Mapping
@@ -14,18 +17,23 @@ from elfnet.calibrate.family import Family
 from elfnet.errors import RequestError
 from elfnet.inference.controller.detectors import TAIL_SHARE, MeanCost, TailLatency
 from elfnet.inference.controller.stepper import Ladder, highest_within
-from elfnet.inference.controller.target import ControlSettings, ControlState, HeldTarget
+from elfnet.inference.controller.target import ControlSettings, ControlState, TargetTracker
+
+MIN_LATENCY_WINDOW = round(2 / TAIL_SHARE)
+"""Smallest window in requests: in a smaller one the 95th percentile is the maximum."""
 
 
 class CostController:
-    """The dearest efficient operating point whose mean cost on the present inputs is within the target.
+    """Holds a mean cost, although the inputs may become harder or easier.
 
-    Reads the cost of each answer and nothing else: no label, no clock. The bound on its moves is in `stepper`.
+    Chooses the most expensive efficient operating point whose mean cost on the present inputs is within the target.
+    The module `stepper` bounds the number of switches.
 
     Args:
-        family: the operating points with their expected costs.
-        target: mean cost in the family's unit, from that of the cheapest point to the worst case of the dearest.
-        settings: windows and margins.
+        family: The operating points with their expected costs.
+        target: Mean cost in the family's unit, between the expected cost of the cheapest point and the worst-case cost
+            of the most expensive one.
+        settings: Windows and margins.
 
     Example:
         controller = CostController(family, 0.6)
@@ -41,55 +49,55 @@ class CostController:
         self._largest = family.cost[-1]  # every stage and every head
         start = highest_within(self._ladder.mean_cost, target)
         gauge = MeanCost(family.cost[0] - family.head_cost[0], self._largest)
-        self._held = HeldTarget(self._ladder, gauge, target, start, settings or ControlSettings())
+        self._tracker = TargetTracker(self._ladder, gauge, target, start, settings or ControlSettings())
 
     @property
     def operating_point(self) -> str:
-        """The name of the point in force."""
-        return self._held.operating_point
+        """Name of the present operating point."""
+        return self._tracker.operating_point
 
     @property
     def state(self) -> ControlState:
-        return self._held.state
+        """Snapshot for logs and monitoring."""
+        return self._tracker.state
 
     def observe(self, cost_N: ArrayLike, *, at: str | None = None) -> str | None:
-        """Take the costs of answered examples; the name of the new operating point, if it is time to move.
+        """Add the costs of classified examples.
 
         Args:
-            cost_N: as the engine returns them, in the family's unit.
-            at: the operating point they were answered at; those of another point than the present are left out.
+            cost_N: Costs in the family's unit, as the engine returns them.
+            at: The operating point at which they were classified; None for the present one. Costs of another point
+                than the present one are ignored.
+
+        Returns:
+            The name of the new operating point if it changes, else None.
         """
         highest = float(np.max(cost_N, initial=0.0))
         if highest > self._largest * (1.0 + 1e-6):
             raise RequestError(
-                f"observed cost {highest:g} is above {self._largest:.4g}, that of all stages and heads; "
-                f"give costs of the network that the family is of, in the family's unit"
+                f"observed cost {highest:g} is above {self._largest:.4g}, the cost of all stages and heads; "
+                f"give costs of the family's network, in the family's unit"
             )
-        return self._held.observe(cost_N, at)
+        return self._tracker.observe(cost_N, at)
 
     def set_target(self, target: float) -> str | None:
-        """Hold another mean cost from now on; the name of the new operating point, if it moves at once."""
+        """Set another mean cost, and return the name of the new operating point if it changes at once, else None."""
         self._ladder.require_cost(target)
-        return self._held.set_target(target)
-
-
-FEWEST = round(2 / TAIL_SHARE)
-"""Requests of a window: fewer have no 95th percentile apart from their largest duration."""
+        return self._tracker.set_target(target)
 
 
 class LatencyController:
-    """The dearest efficient operating point whose 95th percentile is within the target.
+    """Holds a 95th percentile of latency.
 
-    The caller measures durations and reports them; there is no clock in here. Durations of other points are predicted
-    in proportion to mean costs, which is cautious where requests of one image all take the deepest exit anyway. A
-    target that even the cheapest point misses is not an error, as machines get slow for a while:
-    `state.out_of_reach` tells it.
+    Chooses the most expensive efficient operating point whose 95th percentile is within the target. The caller measures
+    the latencies. Latencies at other points are predicted in proportion to mean costs. If even the cheapest point
+    misses the target, because the machine is slow for a while, `state.out_of_reach` is True; this is not an error.
 
     Args:
-        family: the operating points with their expected costs.
-        target_ms: 95th percentile in milliseconds.
-        start: name of the efficient point to begin at; the cheapest by default.
-        settings: windows (in requests) and margins.
+        family: The operating points with their expected costs.
+        target_ms: Target of the 95th percentile in milliseconds.
+        start: Name of the efficient point to start at; None for the cheapest.
+        settings: Windows (in requests) and margins.
     """
 
     def __init__(
@@ -97,48 +105,60 @@ class LatencyController:
     ) -> None:
         settings = settings or ControlSettings()
         if not (math.isfinite(target_ms) and target_ms > 0.0):
-            raise RequestError(f"target_ms={target_ms} must be a time above 0 in milliseconds")
-        if settings.window < FEWEST:
+            raise RequestError(f"target_ms={target_ms} must be a finite number of milliseconds above 0")
+        if settings.window < MIN_LATENCY_WINDOW:
             raise RequestError(
-                f"window={settings.window} requests are too few for a 95th percentile; give {FEWEST} or more"
+                f"window={settings.window} requests are too few for a 95th percentile; "
+                f"give {MIN_LATENCY_WINDOW} or more"
             )
         ladder = Ladder.of(family)
         if start is not None and family.point(start).name not in ladder.names:
             raise RequestError(
-                f"operating point {start!r} is dearer than a more accurate one; start at one of: "
+                f"operating point {start!r} costs more than a more accurate one; start at one of: "
                 f"{', '.join(ladder.names)}"
             )
         rung = 0 if start is None else ladder.names.index(start)
-        self._held = HeldTarget(ladder, TailLatency(), target_ms, rung, settings)
+        self._tracker = TargetTracker(ladder, TailLatency(), target_ms, rung, settings)
 
     @property
     def operating_point(self) -> str:
-        """The name of the point in force."""
-        return self._held.operating_point
+        """Name of the present operating point."""
+        return self._tracker.operating_point
 
     @property
     def state(self) -> ControlState:
-        return self._held.state
+        """Snapshot for logs and monitoring."""
+        return self._tracker.state
 
     def observe_latency(self, milliseconds: ArrayLike, *, at: str | None = None) -> str | None:
-        """Take the durations of one or more requests; the name of the new operating point, if it is time to move."""
-        return self._held.observe(milliseconds, at)
+        """Add the latencies of one or more requests.
+
+        Args:
+            milliseconds: Latency per request.
+            at: The operating point of these requests; None for the present one. Latencies of another point than the
+                present one are ignored.
+
+        Returns:
+            The name of the new operating point if it changes, else None.
+        """
+        return self._tracker.observe(milliseconds, at)
 
 
 class BatteryBudget:
-    """Budget as a function of the level: linear between the entries of a table, constant beyond its ends.
+    """Cost budget as a function of the battery level, with hysteresis.
 
-    A falling level counts at once, a rising one only for what exceeds `hysteresis`: readings that jitter by less than
-    that change nothing, and the budget is never above what the table gives for the level read.
+    The budget is linear between the entries of a table, and constant outside. A falling level counts at once; a rising
+    level counts only as far as it exceeds `hysteresis`. So readings that jitter by less change nothing, and the budget
+    is never above the table's value for the present level.
 
     Args:
-        table: level in percent -> mean cost; at least two levels, budgets that never fall as the level rises.
-        hysteresis: in percent.
+        table: Mean cost by level in percent; at least two levels, budgets that do not fall as the level rises.
+        hysteresis: Hysteresis in percent.
     """
 
     def __init__(self, table: Mapping[float, float], *, hysteresis: float = 5.0) -> None:
         if len(table) < 2:
-            raise RequestError(f"battery table has {len(table)} entries; give two levels or more, each with a budget")
+            raise RequestError(f"battery table has {len(table)} entries; give at least two levels, each with a budget")
         self._levels = sorted(table)
         self._budgets = [table[level] for level in self._levels]
         for level in self._levels:
@@ -146,13 +166,11 @@ class BatteryBudget:
         if not all(math.isfinite(budget) and budget > 0.0 for budget in self._budgets):
             raise RequestError(f"battery table: budgets {self._budgets} must be mean costs above 0")
         if self._budgets != sorted(self._budgets):
-            raise RequestError(
-                f"battery table: budgets {self._budgets} fall as the level rises; give a fuller battery no less"
-            )
+            raise RequestError(f"battery table: budgets {self._budgets} fall as the level rises; let them stay or rise")
         if not 0.0 <= hysteresis < 100.0:
-            raise RequestError(f"hysteresis={hysteresis} must lie in 0..100 percent, 100 excluded; 5 is usual")
+            raise RequestError(f"hysteresis={hysteresis} must lie in [0, 100) percent; 5 is usual")
         self._hysteresis = hysteresis
-        self._counted: float | None = None
+        self._effective_level: float | None = None
 
     @property
     def range(self) -> tuple[float, float]:
@@ -160,26 +178,26 @@ class BatteryBudget:
         return self._budgets[0], self._budgets[-1]
 
     def at(self, level: float) -> float:
-        """Take a reading; the budget that holds from now on."""
+        """Add a reading of the level in percent, and return the budget that follows."""
         _require_level(level)
-        before = level if self._counted is None else self._counted
-        self._counted = min(level, max(before, level - self._hysteresis))
-        return float(np.interp(self._counted, self._levels, self._budgets))
+        before = level if self._effective_level is None else self._effective_level
+        self._effective_level = min(level, max(before, level - self._hysteresis))
+        return float(np.interp(self._effective_level, self._levels, self._budgets))
 
 
 class BatteryController:
-    """Holds the budget that the battery's level allows. Thread-safe.
+    """Holds the mean cost that the battery level allows. Thread-safe.
 
-    The target of the cost controller inside follows the budget in steps of the dead band, so a full discharge sets at
-    most log(largest / smallest budget) / log(1 + dead band) + 1 targets. Readings that go to and fro by less than the
-    hysteresis set none.
+    The target of an internal `CostController` follows the budget in steps of the dead band. A full discharge sets at
+    most log(largest / smallest budget) / log(1 + dead band) + 1 targets. Readings that vary by less than the hysteresis
+    set none.
 
     Args:
-        family: the operating points with their expected costs.
-        table: level in percent -> mean cost, each one that a `CostController` of the family can hold.
-        level: the first reading.
-        hysteresis: in percent.
-        settings: windows and margins.
+        family: The operating points with their expected costs.
+        table: Mean cost by level in percent; each one within the targets of a `CostController` of the family.
+        level: The first reading of the level in percent.
+        hysteresis: Hysteresis in percent.
+        settings: Windows and margins.
     """
 
     def __init__(
@@ -194,22 +212,23 @@ class BatteryController:
         self._budget = BatteryBudget(table, hysteresis=hysteresis)
         self._settings = settings or ControlSettings()
         for budget in self._budget.range:
-            CostController(family, budget)  # refuses a budget that the family cannot hold, now and not at 3 percent
+            CostController(family, budget)  # refuses a budget that the family cannot hold, before it is needed
         self._target = self._budget.at(level)
         self._cost = CostController(family, self._target, self._settings)
         self._lock = Lock()
 
     @property
     def operating_point(self) -> str:
-        """The name of the point in force."""
+        """Name of the present operating point."""
         return self._cost.operating_point
 
     @property
     def state(self) -> ControlState:
+        """Snapshot for logs and monitoring."""
         return self._cost.state
 
     def set_battery(self, level: float) -> str | None:
-        """Take a reading in percent; the name of the new operating point, if it moves at once."""
+        """Add a reading of the level in percent, and return the name of the new operating point if it changes."""
         with self._lock:
             budget = self._budget.at(level)
             factor = 1.0 + self._settings.dead_band
@@ -219,7 +238,7 @@ class BatteryController:
             return self._cost.set_target(budget)
 
     def observe(self, cost_N: ArrayLike, *, at: str | None = None) -> str | None:
-        """Take the costs of answered examples; the name of the new operating point, if it is time to move."""
+        """Add the costs of classified examples; see `CostController.observe`."""
         return self._cost.observe(cost_N, at=at)
 
 

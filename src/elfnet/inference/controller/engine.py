@@ -15,7 +15,7 @@ from elfnet.inference.engine import Answers
 
 
 class Adjustable(Protocol):
-    """What is asked of an engine."""
+    """The part of an engine that `ControlledEngine` uses."""
 
     def set_operating_point(self, point: str | float, /) -> object: ...
 
@@ -25,15 +25,15 @@ class Adjustable(Protocol):
 
 
 class ControlledEngine:
-    """Calls the engine, tells the controller what it cost, and sets the operating point that it asks for.
+    """Runs an engine, reports costs or latencies to a controller, and switches to the operating point it chooses.
 
-    Any number of threads may call. A call runs at the point in force when it began; what it reports after a move by
-    another thread is left out, as it was seen at the old point.
+    Thread-safe. A call runs at the operating point that is set when it begins. If another thread switches the point
+    meanwhile, the observations of this call are ignored.
 
     Args:
-        engine: stays usable by itself; its operating point follows the controller.
-        controller: of cost, latency or battery.
-        clock: seconds; only read for a latency controller, around the engine's call.
+        engine: The engine; its operating point follows the controller.
+        controller: A controller of cost, latency or battery.
+        clock: Time in seconds; used only with a `LatencyController`.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ class ControlledEngine:
         self.follow()
 
     def follow(self) -> None:
-        """Set the engine to the controller's point; needed by hand only after `set_battery` or `set_target`."""
-        # Under the lock the point is read and set in one step: two threads cannot set an older one last.
+        """Set the engine to the controller's operating point. Call it after `set_battery` or `set_target`."""
+        # The lock makes reading and setting one step: no thread can set an older point last.
         with self._lock:
             self._engine.set_operating_point(self.controller.operating_point)
 
     def __call__(self, images_NKHW: NDArray[np.float32], *, operating_point: str | float | None = None) -> Answers:
-        """Classify normalised images; a call with an operating point of its own is not the controller's business."""
+        """Classify normalised images; the controller ignores a call with an explicit operating point."""
         if operating_point is not None:
             return self._engine(images_NKHW, operating_point=operating_point)
         point = self.controller.operating_point

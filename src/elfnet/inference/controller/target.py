@@ -1,6 +1,10 @@
-"""The machinery that cost and latency controllers share: windows, evidence, detection and moves, under one lock."""
+"""Settings and state of a controller, and the logic that cost and latency controllers share.
 
-# Shapes: N examples (or requests) of a call
+Observations are collected in windows. After each window the logic tests for overload and for a change of the input
+mix, and decides about a move, under one lock.
+"""
+
+# Shapes: N examples (or requests) of a call or a window
 
 import math
 from dataclasses import dataclass
@@ -16,13 +20,13 @@ from elfnet.inference.controller.stepper import Ladder, Stepper, highest_within
 
 @dataclass(frozen=True, kw_only=True)
 class ControlSettings:
-    """Settings that every controller shares.
+    """Settings of every controller.
 
     Attributes:
-        window: examples (or requests, for latency) between two decisions.
-        dead_band: how far above the target, relative to it, is still taken for the target.
-        far_off: from this relative distance on, several rungs are taken in one move.
-        false_alarm: probability that a stream whose mix never changes is ever taken for a changed one.
+        window: Examples (or requests, for latency) between two decisions.
+        dead_band: Relative excess over the target that is tolerated.
+        far_off: Relative distance from the target from which one move may cross several operating points.
+        false_alarm: Probability that a change is ever detected in a stream whose mix never changes.
     """
 
     window: int = 256
@@ -32,7 +36,9 @@ class ControlSettings:
 
     def __post_init__(self) -> None:
         if self.window < 2:
-            raise RequestError(f"window={self.window} is too short to tell noise from drift; give 2 or more, say 256")
+            raise RequestError(
+                f"window={self.window} is too short to tell noise from drift; give at least 2, such as 256"
+            )
         if not (math.isfinite(self.dead_band) and self.dead_band >= 0.0):
             raise RequestError(f"dead_band={self.dead_band} must be 0 or more, such as 0.03")
         if not self.far_off >= self.dead_band:
@@ -43,23 +49,20 @@ class ControlSettings:
             raise RequestError(f"false_alarm={self.false_alarm} must be a probability above 0 and below 1")
 
 
-RECENT = 4
-"""Windows whose values predict the other rungs: few, to follow a drift; more than one, against noise."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class ControlState:
-    """What a controller is doing, for logs and monitors.
+    """State of a controller, for logs and monitoring.
 
     Attributes:
-        operating_point: the name in force.
-        target: what is held.
-        observed: mean cost or 95th percentile over the last windows at this point; None before the first is full.
-        windows: decisions taken so far.
-        moves: changes of the operating point so far.
-        changes: detected changes of the input mix so far.
-        wait: windows between a move down from the next point and the next try of it; doubles with each failed try.
-        out_of_reach: the target is missed at the cheapest point: nothing is left to do.
+        operating_point: Name of the present operating point.
+        target: The value to hold.
+        observed: Mean cost or 95th percentile over the last windows at this point; None before the first full window.
+        windows: Number of decisions so far.
+        moves: Number of changes of the operating point so far.
+        changes: Number of detected changes of the input mix so far.
+        wait: Windows that must pass after a move down to this point before the next move up; doubles after each move
+            up that was reversed.
+        out_of_reach: Whether the target is missed even at the cheapest point.
     """
 
     operating_point: str
@@ -72,15 +75,19 @@ class ControlState:
     out_of_reach: bool
 
 
-class HeldTarget:
-    """A pure state machine: the same observations give the same moves. Thread-safe."""
+RECENT = 4
+"""Windows used to predict the other rungs: few, to follow a drift; more than one, to average out noise."""
+
+
+class TargetTracker:
+    """Chooses the rung that holds a target. Thread-safe and deterministic: equal observations give equal moves."""
 
     def __init__(self, ladder: Ladder, gauge: Gauge, target: float, start: int, settings: ControlSettings) -> None:
         self._ladder, self._gauge, self._target, self._settings = ladder, gauge, target, settings
         self._stepper = Stepper(len(ladder), start, far_off=settings.far_off)
         self._mix = MixChange(len(ladder), settings.false_alarm)
         self._overload = Overload()
-        self._filling: list[Values] = []
+        self._open_window: list[Values] = []
         self._recent: list[Values] = []
         self._windows = self._changes = 0
         self._last_seen: tuple[float, int] | None = None
@@ -89,11 +96,12 @@ class HeldTarget:
 
     @property
     def operating_point(self) -> str:
-        """The name of the point in force."""
+        """Name of the present operating point."""
         return self._ladder.names[self._stepper.rung]
 
     @property
     def state(self) -> ControlState:
+        """Snapshot for logs and monitoring."""
         with self._lock:
             return ControlState(
                 operating_point=self.operating_point,
@@ -107,34 +115,39 @@ class HeldTarget:
             )
 
     def observe(self, observed: ArrayLike, at: str | None) -> str | None:
-        """Take values seen at operating point `at` (None: the present one); the name of a new point, if it moves.
+        """Add values, and decide when a window is full.
 
-        Values of another point than the present one say nothing about it: those of calls that were under way during
-        a move are left out.
+        Args:
+            observed: Costs or latencies, one or many.
+            at: The operating point at which they were observed; None for the present one. Values of another point are
+                ignored: they come from calls that were running during a move.
+
+        Returns:
+            The name of the new operating point if it changes, else None.
         """
         observed_N = np.atleast_1d(np.asarray(observed, dtype=np.float64)).ravel()
         wrong_N = ~(np.isfinite(observed_N) & (observed_N >= 0.0))
         if wrong_N.any():
-            raise RequestError(f"observed {observed_N[wrong_N][0]:g}; give numbers of 0 or more")
+            raise RequestError(f"observed value {observed_N[wrong_N][0]:g} must be a finite number of 0 or more")
         with self._lock:
             if at is not None and at != self.operating_point:
                 return None
-            self._filling.append(observed_N)
-            if sum(map(len, self._filling)) < self._settings.window:
+            self._open_window.append(observed_N)
+            if sum(map(len, self._open_window)) < self._settings.window:
                 return None
-            window_N = np.concatenate(self._filling)
-            self._filling = []
+            window_N = np.concatenate(self._open_window)
+            self._open_window = []
             return self.operating_point if self._decide(window_N) else None
 
     def set_target(self, target: float) -> str | None:
-        """Hold something else from now on; the name of the new point, if it moves."""
+        """Set another target, and return the name of the new operating point if it changes, else None."""
         with self._lock:
             self._target = target
             before = self._stepper.rung
             value, at = self._last_seen or (self._ladder.mean_cost[before], before)
             self._stepper.jump(highest_within(self._gauge.predicted(self._ladder, value, at), target))
-            # What was above or below the limit is another question now.
-            self._forget_stay()
+            # Earlier windows were compared with another limit.
+            self._clear_windows()
             return self.operating_point if self._stepper.rung != before else None
 
     def _decide(self, window_N: Values) -> bool:
@@ -143,7 +156,7 @@ class HeldTarget:
         if self._mix.add(rung, self._gauge.mix(window_N, target)):
             self._changes += 1
             self._stepper.new_phase()
-            self._forget_stay()
+            self._clear_windows()
         limit = target * (1.0 + self._settings.dead_band)
         self._overload.add(self._gauge.overload(window_N, limit))
         self._recent = [*self._recent, window_N][-RECENT:]
@@ -154,12 +167,12 @@ class HeldTarget:
         predicted = self._gauge.predicted(self._ladder, value, rung)
         moved = self._stepper.decide(overloaded=overloaded, value=value, predicted=predicted, target=target)
         if moved:
-            self._forget_stay()
+            self._clear_windows()
         return moved
 
     def _observed(self) -> float | None:
         return self._gauge.value(np.concatenate(self._recent)) if self._recent else None
 
-    def _forget_stay(self) -> None:
+    def _clear_windows(self) -> None:
         self._overload.clear()
-        self._recent, self._filling = [], []
+        self._recent, self._open_window = [], []

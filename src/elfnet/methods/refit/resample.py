@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from elfnet.data.types import Ints
 from elfnet.errors import RequestError
+from elfnet.extras import missing_package
 
 Floats = NDArray[np.float64]
 
@@ -199,9 +200,7 @@ def require_imbalanced_learn() -> None:
         with _ignored_warnings():
             import_module("imblearn")
     except ImportError:
-        raise RequestError(
-            "re-sampling features needs imbalanced-learn; install elfnet[resample]: pip install 'elfnet[resample]'"
-        ) from None
+        raise RequestError(missing_package("re-sampling features", "imblearn")) from None
 
 
 def _sampler_class(module: str, name: str) -> Any:

@@ -11,6 +11,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from elfnet.errors import RequestError
+from elfnet.extras import missing_package
 from elfnet.report.formatting import readable
 
 if TYPE_CHECKING:
@@ -107,9 +108,7 @@ def figure_style() -> Iterator[Any]:
     try:
         import matplotlib
     except ImportError as error:
-        raise RequestError(
-            "figures are drawn with matplotlib, which is not installed; run: pip install 'elfnet[train]'"
-        ) from error
+        raise RequestError(missing_package("drawing figures", "matplotlib")) from error
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)

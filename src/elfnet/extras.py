@@ -1,0 +1,35 @@
+"""Optional packages, and the extra of elfnet that installs each of them.
+
+This map is the only place that relates packages to extras. It must agree with `pyproject.toml`; a test compares them.
+"""
+
+EXTRA_OF_PACKAGE = {
+    "torch": "train",
+    "lightning_fabric": "train",
+    "sklearn": "train",
+    "matplotlib": "train",
+    "onnx": "train",
+    "onnxscript": "train",
+    "openvino": "openvino",
+    "fastapi": "serve",
+    "starlette": "serve",
+    "uvicorn": "serve",
+    "httptools": "serve",
+    "python_multipart": "serve",
+    "prometheus_client": "serve",
+    "ray": "ray",
+    "imblearn": "resample",
+    "tensorboard": "track",
+    "wandb": "track",
+}
+"""Name of the extra by the name under which a package is imported."""
+
+
+def missing_package(what: str, package: str) -> str:
+    """Return the error message for an optional package that is not installed.
+
+    Args:
+        what: The feature that needs the package; the message begins with it.
+        package: Import name, a key of `EXTRA_OF_PACKAGE`.
+    """
+    return f"{what} needs {package}: pip install 'elfnet[{EXTRA_OF_PACKAGE[package]}]'"
