@@ -89,7 +89,11 @@ def test_prepare_packs_the_cache(elfnet: Call, root: Path, tmp_path: Path) -> No
         (["train", "--data.root", "images"], 2, "data.root=images is not read by data.source=digits"),
         (["train", "features", "--data.train", "x.npz", "--data.root", "images"], 2, "data.root=images is not read by"),
         (["train", "folder", "--data.root", "images", "--data.hub", "x"], 2, "data.hub=x is not read by data.source="),
-        (["data", "describe", ".", "--data.ratio", "10"], 2, "--data.ratio has no effect on what is at .; leave it"),
+        (
+            ["data", "describe", ".", "--data.ratio", "10"],
+            2,
+            "--data.ratio has no effect on the description of .; leave it",
+        ),
         (["data", "describe", "folders"], 2, "did you mean 'folder'"),
     ],
     ids=lambda value: "_".join(value)[:40] if isinstance(value, list) else "",
