@@ -86,9 +86,9 @@ def test_prepare_packs_the_cache(elfnet: Call, root: Path, tmp_path: Path) -> No
         (["train", "features"], 2, "needs data.train"),
         (["train", "hub"], 2, "needs data.hub"),
         (["train", "imagenet-lt", "--data.root", "x"], 1, "no such file (ImageNet_LT_train.txt nor x/ImageNet_LT_tr"),
-        (["train", "--data.root", "images"], 2, "data.root=images is not read by data.source=digits"),
-        (["train", "features", "--data.train", "x.npz", "--data.root", "images"], 2, "data.root=images is not read by"),
-        (["train", "folder", "--data.root", "images", "--data.hub", "x"], 2, "data.hub=x is not read by data.source="),
+        (["train", "--data.root", "images"], 2, "data.root=images is not used by data.source=digits"),
+        (["train", "features", "--data.train", "x.npz", "--data.root", "images"], 2, "data.root=images is not used by"),
+        (["train", "folder", "--data.root", "images", "--data.hub", "x"], 2, "data.hub=x is not used by data.source="),
         (
             ["data", "describe", ".", "--data.ratio", "10"],
             2,

@@ -240,7 +240,7 @@ def test_backbones_without_a_last_group_are_refused(backbone: str) -> None:
 
 @pytest.mark.parametrize("branches", [1, 2])
 def test_experts_are_exits(branches: int) -> None:
-    with pytest.raises(RequestError, match=r"model\.experts=2 are exits of the network: set model\.exits=true"):
+    with pytest.raises(RequestError, match=r"model\.experts=2 need exits: set model\.exits=true"):
         build_network("resnet8", classes=CLASSES, experts=2, exits=False, branches=branches)
 
 

@@ -125,7 +125,11 @@ def test_stored_recipes_of_earlier_versions_describe_their_network() -> None:
         ("bbn", {"refit.method": "balanced", "refit.epochs": 3}, "BBN has two: set model.branches=1"),
         ("balanced", {"refit.run": "runs/ce", "model.weights": "w.pt"}, "leave model.weights out"),
         ("balanced", {"refit.run": "runs/ce", "train.backbone_lr_factor": 0.5}, "leave train.backbone_lr_factor out"),
-        ("ce", {"refit.method": "balanced", "refit.epochs": 3, "model.head": "scaled"}, "scaled classifiers are for LWS only"),
+        (
+            "ce",
+            {"refit.method": "balanced", "refit.epochs": 3, "model.head": "scaled"},
+            "scaled classifiers are for LWS only",
+        ),
         ("ce", {"refit.epochs": -1}, "refit.epochs=-1"),
         ("balanced", {"refit.head": "scaled"}, "refit.head=scaled"),
         ("balanced", {"refit.lr": 0.0}, "refit.lr=0.0"),

@@ -100,9 +100,9 @@ def _recipe(name: str, overrides: dict[str, object]) -> Recipe:
 
 
 def _prepare(recipe: Recipe, *, as_json: bool) -> int:
-    from elfnet.data.build import source_of
+    from elfnet.data.build import read_source
 
-    source = source_of(recipe.data)
+    source = read_source(recipe.data)
     splits = {"train": source.train, "calibration": source.calibration, "test": source.test}
     counts = {split: 0 if examples is None else len(examples) for split, examples in splits.items()}
     packed = _pack(recipe) if recipe.data.cache else []
@@ -143,14 +143,14 @@ def _refuse_without_effect(path: Path, overrides: dict[str, object]) -> None:
 
 
 def _describe_path(path: Path, overrides: dict[str, object], *, deep: bool, as_json: bool) -> int:
-    from elfnet.data.build import frequency_groups, request_of
+    from elfnet.data.build import frequency_groups, source_request
     from elfnet.data.check_files import check_files
     from elfnet.data.describe import describe_listing, listings_at
     from elfnet.data.images.transforms import limits_of, workers_of
 
     _refuse_without_effect(path, overrides)
     data = load_recipe("csv/ce", overrides).data
-    listings = listings_at(path, request_of(data), features=data.source == "features")
+    listings = listings_at(path, source_request(data), features=data.source == "features")
     groups = frequency_groups(data)
     checked = check_files(listings, limits_of(data), threads=max(workers_of(data), 1)) if deep else None
     return _show_description(describe_listing(listings, groups, checked), as_json=as_json)

@@ -121,7 +121,8 @@ def listings_at(path: Path, request: SourceRequest, *, features: bool = False) -
     for split, place in (("calibration", request.calibration), ("test", request.test)):
         if place is not None:
             found[split] = _listing(place, request)
-    train = found["train"].to_train_on()
+    train = found["train"]
+    train.check_for_training()
     return {split: one if split == "train" else one.with_labels_of(train) for split, one in found.items()}
 
 

@@ -60,8 +60,8 @@ class PathTable:
         place = self.text.find(b"\0")
         return None if place < 0 else int(np.searchsorted(self.end_N, place, side="right"))
 
-    def first_twice(self) -> tuple[int, int] | None:
-        """The first path that was there before: where it stood then, and where it stands again."""
+    def first_duplicate(self) -> tuple[int, int] | None:
+        """Both positions of the first path that occurs twice; None if all paths differ."""
         # Hashes first: half a million paths in a set would cost as much memory as this table saves.
         hash_N = np.fromiter(map(hash, self.encoded()), dtype=np.int64, count=len(self))
         hash_N.sort()
