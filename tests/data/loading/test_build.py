@@ -102,7 +102,7 @@ def test_normalisation(recipe: Make) -> None:
     assert found.std_K == pytest.approx(pixels.std(axis=(0, 1, 2)).tolist(), abs=1e-9)
     assert normalisation_of(recipe(normalise="none"), splits) == Normalisation((0.0,) * 3, (1.0,) * 3)
     digits = load_recipe("digits/ce", {"data.normalise": "imagenet"}).data
-    with pytest.raises(RequestError, match="is for three channels, not 1"):
+    with pytest.raises(RequestError, match="needs three channels, not 1"):
         normalisation_of(digits, load_splits(digits))
 
 
