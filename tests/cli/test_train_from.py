@@ -86,7 +86,7 @@ def test_resume_does_not_need_from(elfnet: Call, source: Path, flags: list[str],
 def test_wrong_requests(elfnet: Call, source: Path, flags: list[str], tmp_path: Path) -> None:
     out = ["--out", tmp_path / "out", *flags]
     assert "name it with --from RUN" in refused(elfnet("train", "digits/crt", *out))
-    assert "starts from no run" in refused(elfnet("train", "digits/ce", "--from", source, *out))
+    assert "does not start from a run" in refused(elfnet("train", "digits/ce", "--from", source, *out))
     assert "no run directory" in refused(elfnet("train", "digits/lws", "--from", tmp_path / "nowhere", *out))
     other = [*out, "--data.ratio", "7"]
     assert "data.ratio=4.0, and this recipe data.ratio=7.0" in refused(

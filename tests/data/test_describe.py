@@ -1,32 +1,28 @@
-"""What describe says, as data and as text."""
+"""Descriptions of splits and of listings as plain data."""
 
-import io
 import json
-import re
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
-from rich.console import Console
+import numpy as np
+import pytest
 
-from elfnet.data.describe import describe, render
+from elfnet.data.check_files import check_files
+from elfnet.data.describe import describe_listing, describe_splits, listings_at
+from elfnet.data.images.decode import Limits
 from elfnet.data.long_tail import FrequencyGroups
-from elfnet.data.splits import Splits, make_splits
-from elfnet.data.types import Source
+from elfnet.data.splits import make_splits
+from elfnet.data.types import Source, SourceRequest
+from elfnet.errors import RequestError, WorkError
 
 MakeSource = Callable[..., Source]
-
-
-def text(splits: Splits, *, encoding: str = "utf-8", groups: FrequencyGroups | None = None) -> str:
-    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    Console(file=file, width=100).print(render(splits, groups or FrequencyGroups()))
-    file.flush()
-    buffer = file.buffer
-    assert isinstance(buffer, io.BytesIO)
-    return buffer.getvalue().decode(encoding)
+GROUPS = FrequencyGroups(many_above=4, few_below=3)
 
 
 def test_the_dictionary_is_plain_json_and_adds_up(make_source: MakeSource) -> None:
     splits = make_splits(make_source([400] * 4, own_test=True), ratio=50, calibration_per_class=10)
-    facts = json.loads(json.dumps(describe(splits, FrequencyGroups())))
+    facts = json.loads(json.dumps(describe_splits(splits, FrequencyGroups())))
     assert [entry["train"] for entry in facts["per_class"]] == [390, 108, 29, 8]
     assert [entry["group"] for entry in facts["per_class"]] == ["many", "many", "medium", "few"]
     assert facts["groups"] == {
@@ -39,45 +35,63 @@ def test_the_dictionary_is_plain_json_and_adds_up(make_source: MakeSource) -> No
     assert facts["image_shape"] == [2, 2, 1]
 
 
-def test_one_bar_a_class_as_long_as_its_count(make_source: MakeSource) -> None:
-    splits = make_splits(make_source([400] * 4, own_test=True), ratio=8, calibration_per_class=10)
-    lines = [line for line in text(splits).splitlines() if line.startswith("class ") and "█" in line]
-    assert [line.split()[1] for line in lines] == ["0", "1", "2", "3"]
-    lengths = [line.count("█") for line in lines]
-    for length, count in zip(lengths, splits.class_counts_C, strict=True):
-        assert abs(length - lengths[0] * count / splits.class_counts_C[0]) <= 1
+def test_a_folder_with_splits(image_folder: Callable[..., Path]) -> None:
+    image_folder({"a": 6, "b": 3, "c": 2}, below="images/train")
+    root = image_folder({"b": 2}, below="images/test").parent
+    facts = describe_listing(listings_at(root, SourceRequest()), GROUPS)
+    assert facts["classes"] == 3
+    assert facts["examples"] == {"train": 11, "test": 2}
+    assert facts["imbalance_ratio"] == 3
+    assert {name: group["classes"] for name, group in facts["groups"].items()} == {"many": 1, "medium": 1, "few": 1}
+    assert facts["per_class"][1] == {"label": 1, "name": "b", "group": "medium", "train": 3, "test": 2}
+    assert "group_column" not in facts
+    assert "files" not in facts
 
 
-def test_the_summary_says_counts_groups_and_ratio(make_source: MakeSource) -> None:
-    shown = text(make_splits(make_source([400, 2, 400], own_test=True), profile="none"))
-    assert "762 train, 80 calibration, 9 test" not in shown
-    assert "722 train, 80 calibration, 9 test" in shown
-    assert "imbalance ratio: 180 " in shown
-    assert "medium -" in shown  # an empty group is a dash, never 0
-    assert "without calibration examples: 1 classes (1)" in shown
+def test_a_list_whose_files_are_not_there(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("".join(f"x/{i}.jpg {i % 2 * (i > 5)}\n" for i in range(20)))
+    (tmp_path / "val.txt").write_text("y.jpg 1\n")
+    request = SourceRequest(calibration=tmp_path / "val.txt")
+    facts = describe_listing(listings_at(tmp_path / "train.txt", request), GROUPS)
+    assert facts["examples"] == {"train": 20, "calibration": 1}
+    assert [row["train"] for row in facts["per_class"]] == [13, 7]
+    (tmp_path / "val.txt").write_text("y.jpg 2\n")
+    with pytest.raises(WorkError, match="has label 2"):
+        listings_at(tmp_path / "train.txt", request)
 
 
-def test_many_classes_are_drawn_as_a_curve(make_source: MakeSource) -> None:
-    splits = make_splits(make_source([50] * 100, own_test=True), ratio=25, calibration_per_class=5, class_order_seed=1)
-    shown = text(splits)
-    assert "class 7" not in shown
-    assert len(shown.splitlines()) < 60
-    curve = [line for line in shown.splitlines() if re.match(r"\d+-\d+ ", line)]
-    assert curve[0].startswith("1-3 ")
-    assert curve[-1].startswith("99-100 ")
-    means = [int(line.split()[1]) for line in curve]
-    assert means == sorted(means, reverse=True)
+def test_feature_arrays(tmp_path: Path) -> None:
+    illness = np.array(["flu", "flu", "cold", "flu", "flu", "cold"])
+    np.savez(tmp_path / "train.npz", X=np.arange(12.0).reshape(6, 2), y=illness, who=np.array([1, 1, 2, 3, 3, 3]))
+    np.savez(tmp_path / "test.npz", X=np.zeros((1, 2)), y=np.array(["flu"]), who=np.array([9]))
+    request = SourceRequest(test=tmp_path / "test.npz", group_column="who")
+    listings = listings_at(tmp_path / "train.npz", request)
+    facts = describe_listing(listings, GROUPS)
+    assert facts["source"] == str(tmp_path / "train.npz")
+    assert facts["examples"] == {"train": 6, "test": 1}
+    assert [(row["name"], row["train"]) for row in facts["per_class"]] == [("cold", 2), ("flu", 4)]
+    assert facts["group_column"]["train"] == {"groups": 3, "largest": 3}
+    with pytest.raises(RequestError, match=r"--deep reads image files, and .*train\.npz has none; leave it out"):
+        check_files(listings, Limits(), threads=1)
 
 
-def test_class_names_are_never_markup(make_source: MakeSource) -> None:
-    source = make_source([30, 30], own_test=True)
-    named = Source("[red]set", ("[bold]x[/bold]", "[/nothing]"), source.train, source.test, False)
-    shown = text(make_splits(named, ratio=2))
-    assert "[bold]x[/bold]" in shown
-    assert "[/nothing]" in shown
-    assert "[red]set" in shown
+def test_a_folder_has_no_group_column(image_folder: Callable[..., Path], tmp_path: Path) -> None:
+    request = SourceRequest(group_column="who")
+    with pytest.raises(RequestError, match=r"data\.group_column=who: .*images has no columns; use a table"):
+        listings_at(image_folder({"a": 2, "b": 2}), request)
+    (tmp_path / "t.csv").write_text("path,label,who\nx,a,p1\ny,b,p2\n")
+    with pytest.raises(RequestError, match=r"data\.group_column=who: .*images has no columns"):
+        listings_at(tmp_path / "t.csv", replace(request, test=tmp_path / "images"))
 
 
-def test_a_terminal_without_unicode_gets_plain_characters(make_source: MakeSource) -> None:
-    shown = text(make_splits(make_source([40] * 3, own_test=True), ratio=4), encoding="ascii")
-    assert "####" in shown
+def test_groups_of_a_table(tmp_path: Path) -> None:
+    rows = [("a", 0, "p1"), ("b", 1, "p1"), ("c", 1, "p2"), ("d", 1, "p3")]
+    (tmp_path / "t.csv").write_text("path,label,who\n" + "".join(f"{a},{b},{c}\n" for a, b, c in rows))
+    listings = listings_at(tmp_path / "t.csv", SourceRequest(group_column="who"))
+    assert describe_listing(listings, GROUPS)["group_column"] == {"train": {"groups": 3, "largest": 2}}
+
+
+def test_a_deep_check_is_part_of_the_description(image_folder: Callable[..., Path]) -> None:
+    listings = listings_at(image_folder({"a": 2, "b": 2}), SourceRequest())
+    checked = check_files(listings, Limits(), threads=1)
+    assert describe_listing(listings, GROUPS, checked)["files"] == checked.to_dict()

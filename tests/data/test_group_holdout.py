@@ -73,5 +73,5 @@ def test_splits_of_grouped_data(profile: str) -> None:
 
 def test_data_of_one_group_cannot_be_divided() -> None:
     source = grouped(np.array([0, 0, 1, 1, 1, 1]), np.zeros(6, dtype=np.int64))
-    with pytest.raises(RequestError, match=r"left for calibration: .*name separate data with data\.calibration"):
+    with pytest.raises(RequestError, match=r"left for the calibration split: .*name separate data"):
         make_splits(source, profile="none", calibration_per_class=None)

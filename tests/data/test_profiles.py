@@ -127,9 +127,9 @@ def test_a_ratio_below_one_is_refused(profile: str, ratio: float) -> None:
 def test_other_wrong_requests_are_refused() -> None:
     with pytest.raises(RequestError, match="did you mean 'pareto'"):
         class_counts("paretto", classes=2, largest=5)
-    with pytest.raises(RequestError, match="needs counts, 2 numbers"):
+    with pytest.raises(RequestError, match="needs counts: 2 numbers"):
         class_counts("counts", classes=2, largest=5)
-    with pytest.raises(RequestError, match="does not read it"):
+    with pytest.raises(RequestError, match="does not use it"):
         class_counts("step", classes=2, largest=5, counts=[1, 2])
     with pytest.raises(RequestError, match="3 numbers for 2 classes"):
         explicit_counts([1, 2, 3], classes=2)

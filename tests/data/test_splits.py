@@ -109,9 +109,9 @@ def test_explicit_counts_and_largest(make_source: MakeSource) -> None:
 
 def test_a_size_that_was_written_down_must_exist(make_source: MakeSource) -> None:
     source = make_source([40, 30, 20], own_test=True)
-    with pytest.raises(RequestError, match=r"class 1 \(class 1\) has 30 training examples, 31 were asked for"):
+    with pytest.raises(RequestError, match=r"class 1 \(class 1\) has 30 training examples, but 31 are required"):
         make_splits(source, profile="counts", counts=[7, 31, 20], calibration_per_class=2)
-    with pytest.raises(RequestError, match=r"class 0 \(class 0\) has 40 training examples, 41 were asked for"):
+    with pytest.raises(RequestError, match=r"class 0 \(class 0\) has 40 training examples, but 41 are required"):
         make_splits(source, largest=41, ratio=4, calibration_per_class=2)
 
 

@@ -63,9 +63,9 @@ def test_without_a_class_order_seed_label_order_is_frequency_order() -> None:
 
 def test_a_class_that_is_too_small_is_named() -> None:
     labels = np.array([0, 0, 0, 1, 1])
-    with pytest.raises(RequestError, match="class 1 has 2 examples available, 3 were asked for"):
+    with pytest.raises(RequestError, match="class 1 has 2 examples available, but 3 are required"):
         long_tailed_subset(labels, [3, 3], classes=2, subset_seed=0)
-    with pytest.raises(RequestError, match="class 0 has 2 examples available, 3 were asked for"):
+    with pytest.raises(RequestError, match="class 0 has 2 examples available, but 3 are required"):
         long_tailed_subset(labels, [3, 1], classes=2, subset_seed=0, skip_C=np.array([1, 0]))
 
 

@@ -62,5 +62,5 @@ def test_weights_that_cannot_be_read_leave_nothing_behind(tiny: Callable[..., Re
 
 
 def test_freezing_random_weights_is_refused(tiny: Callable[..., Recipe]) -> None:
-    with pytest.raises(RequestError, match="freezes a backbone that has learnt nothing"):
+    with pytest.raises(RequestError, match="freezes a backbone with random weights"):
         tiny(train__backbone_lr_factor=0)

@@ -142,7 +142,7 @@ def test_a_value_out_of_range_is_named_with_its_reason(setting: str, value: obje
 @pytest.mark.parametrize(
     ("overrides", "reason"),
     [
-        ({"criterion.loss": "ldam"}, "criterion.loss=ldam needs cosines: set model.head=cosine"),
+        ({"criterion.loss": "ldam"}, "criterion.loss=ldam needs a cosine classifier: set model.head=cosine"),
         ({"exits.after_exit": "drop", "model.exits": False}, "exits.after_exit=drop needs a network with exits"),
         ({"data.profile": "counts"}, "profile=counts needs data.counts"),
         ({"data.few_below": 60}, "few_below=60 overlaps many_above=40; lower it"),

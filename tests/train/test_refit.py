@@ -260,7 +260,7 @@ def test_what_a_refit_cannot_use(tiny: Build, plain: RunDirectory, tmp_path: Pat
 @pytest.mark.parametrize(
     ("method", "overrides", "expected"),
     [
-        ("ce", {"refit__run": "runs/ce"}, "starts from no run"),
+        ("ce", {"refit__run": "runs/ce"}, "does not start from a run"),
         ("ce", {"model__head": "scaled"}, "only LWS"),
         ("lws", {"model__head": "linear"}, "only LWS"),
         ("crt", {"model__branches": 2}, "model.branches=1"),
@@ -268,7 +268,7 @@ def test_what_a_refit_cannot_use(tiny: Build, plain: RunDirectory, tmp_path: Pat
         ("crt", {"train__backbone_lr_factor": 0.5}, "leave train.backbone_lr_factor out"),
         ("tau-norm", {"model__head": "cosine"}, "normalised already"),
         ("logit-adjustment", {"model__head": "cosine"}, "cosines have none"),
-        ("smote", {"model__head": "cosine"}, "cosines have neither"),
+        ("smote", {"model__head": "cosine"}, "a cosine classifier has neither"),
     ],
 )
 def test_combinations_without_sense(tiny: Build, method: str, overrides: dict[str, Any], expected: str) -> None:

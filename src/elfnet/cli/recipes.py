@@ -1,4 +1,4 @@
-"""elfnet recipes ls | show"""
+"""The command `elfnet recipes ls | show`."""
 
 from collections.abc import Sequence
 
@@ -8,28 +8,32 @@ from elfnet.recipe.load import load_recipe, recipe_names, recipe_summary, recipe
 
 
 def parser() -> Parser:
+    """The arguments of the command."""
     parser = Parser(
         "recipes",
-        "List the recipes by name, or show every setting of one.",
+        "List the shipped recipes, or show all settings of one.",
         usage="ls | show RECIPE [--SECTION.FIELD VALUE ...] [--json]",
         example="elfnet recipes show cifar10-lt/elf-ldam-drw --train.epochs 40",
     )
-    parser.add_argument("what", choices=("ls", "show"), help="list all, or show one")
-    parser.add_argument("recipe", nargs="?", help="for show: a name from ls, or a .toml file")
+    parser.add_argument(
+        "what", choices=("ls", "show"), help="ls: list the shipped recipes; show: print all settings of one"
+    )
+    parser.add_argument("recipe", nargs="?", help="for show: name of a shipped recipe, or a .toml file")
     parser.add_json_flag()
     add_recipe_flags(parser)
     return parser
 
 
 def run(words: Sequence[str]) -> int:
+    """Run the command with these arguments; return the exit code."""
     reader = parser()
-    asked = reader.parse_strictly(words)
-    if asked.what == "ls":
-        return _list(as_json=asked.json)
-    if asked.recipe is None:
-        reader.error("name the recipe to show")
-    recipe = load_recipe(asked.recipe, recipe_overrides(asked))
-    if asked.json:
+    args = reader.parse_strictly(words)
+    if args.what == "ls":
+        return _list(as_json=args.json)
+    if args.recipe is None:
+        reader.error("name the recipe to show; elfnet recipes ls lists them")
+    recipe = load_recipe(args.recipe, recipe_overrides(args))
+    if args.json:
         print_json(recipe.model_dump(mode="json"))
     else:
         console().print(recipe_text(recipe), markup=False, soft_wrap=True)

@@ -8,7 +8,7 @@ from elfnet.cli.output import console, exits_table, points_table, print_json
 from elfnet.errors import RequestError
 from elfnet.recipe.load import DEFAULT_RECIPE, load_recipe, load_stored_recipe
 from elfnet.recipe.schema import Recipe
-from elfnet.recipe.stages import COMPUTED_AS_BEFORE
+from elfnet.recipe.stages import SHARED_TRAIN_FIELDS
 
 
 def parser() -> Parser:
@@ -100,7 +100,7 @@ def _refuse_unused(recipe: Recipe, overrides: Mapping[str, object]) -> None:
     """Refuse flags that a second stage on a finished run has no use for: it has a loss and a schedule of its own."""
     if recipe.refit.method != "balanced" or not recipe.refit.run:
         return
-    used = {"criterion.cosine_scale", *(f"train.{name}" for name in COMPUTED_AS_BEFORE)}
+    used = {"criterion.cosine_scale", *(f"train.{name}" for name in SHARED_TRAIN_FIELDS)}
     own = {"train.epochs": "refit.epochs", "train.lr": "refit.lr", "train.weight_decay": "refit.weight_decay"}
     for dotted, value in overrides.items():
         if dotted.partition(".")[0] in ("train", "criterion") and dotted not in used:

@@ -1,7 +1,6 @@
-"""Examples and labels: where they come from, how long their tail is, and how they are split.
+"""Data sets: sources, long-tailed subsets and splits.
 
-`sources` reads data sets, `images` decodes and augments, `loading` makes batches. Names below need no torch unless they
-make batches.
+`sources` reads data sets, `images` decodes and augments images, `loading` makes batches. Only `loading` imports torch.
 """
 
 from typing import TYPE_CHECKING

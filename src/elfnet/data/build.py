@@ -1,4 +1,4 @@
-"""The data section of a recipe, flattened into plain arguments."""
+"""Load a data set and make its splits from the data section of a recipe."""
 
 from pathlib import Path
 
@@ -15,7 +15,12 @@ __all__ = ["SOURCES", "cifar", "digits", "features", "folder", "hub", "lists", "
 
 
 def load_source(name: str, directory: Path | None = None, *, request: SourceRequest | None = None) -> Source:
-    """Read the source `name`; `directory` is searched first for its files, `request` says more.
+    """Read a data set by name, before any split is made.
+
+    Args:
+        name: Name of a registered source, such as `cifar10`.
+        directory: Searched first for the files of a published data set.
+        request: All settings of the source; replaces `directory`.
 
     Example:
         >>> load_source("digits").class_names[:3]
@@ -25,7 +30,7 @@ def load_source(name: str, directory: Path | None = None, *, request: SourceRequ
 
 
 _SPLITS = ("train", "calibration", "test")
-NOT_READ = {
+UNUSED_SETTINGS = {
     "digits": ("root", "hub", *_SPLITS),
     "cifar10": ("hub", *_SPLITS),
     "cifar100": ("hub", *_SPLITS),
@@ -34,32 +39,34 @@ NOT_READ = {
     "lists": ("hub",),
     "hub": ("root", *_SPLITS),
 }
-"""Settings that name data and that a source does not look at. `root` of CIFAR is let pass: tables that also hold
-columns of image files give it to all."""
+"""Location settings that a source does not read, and that are refused with it. `root` is allowed for CIFAR: tables that
+also have rows of image files pass it to all rows."""
 
 
-def source_of(data: DataRecipe) -> Source:
-    """Read the source, before any split is made."""
-    for name in NOT_READ.get(data.source, ()):
+def read_source(data: DataRecipe) -> Source:
+    """Read the data set of a recipe, before any split is made."""
+    for name in UNUSED_SETTINGS.get(data.source, ()):
         if value := getattr(data, name):
-            # Whoever leaves out `folder` would train on the embedded digits, and not notice.
+            # `elfnet train --data.root images` without `folder` would train on the embedded digits, unnoticed.
             raise RequestError(
-                f"data.{name}={value} is not read by data.source={data.source}; leave it out, or name a recipe for "
-                "data of your own: elfnet train folder, csv, features or hub"
+                f"data.{name}={value} is not used by data.source={data.source}; leave it out, or use a recipe for "
+                "your own data: elfnet train folder, csv, features or hub"
             )
-    return load_source(data.source, request=request_of(data))
+    return load_source(data.source, request=source_request(data))
 
 
-def request_of(data: DataRecipe) -> SourceRequest:
-    def place(text: str) -> Path | None:
+def source_request(data: DataRecipe) -> SourceRequest:
+    """The settings of a source from the data section of a recipe."""
+
+    def path(text: str) -> Path | None:
         return Path(text).expanduser() if text else None
 
     return SourceRequest(
         directory=Path(data.directory) if data.directory else None,
-        root=place(data.root),
-        train=place(data.train),
-        calibration=place(data.calibration),
-        test=place(data.test),
+        root=path(data.root),
+        train=path(data.train),
+        calibration=path(data.calibration),
+        test=path(data.test),
         hub=data.hub,
         path_column=data.path_column,
         label_column=data.label_column,
@@ -70,11 +77,11 @@ def request_of(data: DataRecipe) -> SourceRequest:
 
 
 def load_splits(data: DataRecipe) -> Splits:
-    """Read the source and make the three splits."""
-    source = source_of(data)
+    """Read the data set of a recipe and make its training, calibration and test split."""
+    source = read_source(data)
     if not isinstance(source.train, EncodedImages):
-        _refuse_what_needs_files(data)
-    _refuse_augmentation_that_does_not_fit(data, source.train)
+        _refuse_settings_of_image_files(data)
+    _check_augmentation(data, source.train)
     return make_splits(
         source,
         profile=data.profile,
@@ -91,10 +98,11 @@ def load_splits(data: DataRecipe) -> Splits:
 
 
 def frequency_groups(data: DataRecipe) -> FrequencyGroups:
+    """The boundaries of the groups many, medium and few."""
     return FrequencyGroups(many_above=data.many_above, few_below=data.few_below)
 
 
-def _refuse_what_needs_files(data: DataRecipe) -> None:
+def _refuse_settings_of_image_files(data: DataRecipe) -> None:
     for setting, used in (
         (f"augment={data.augment}", data.augment.startswith("resized")),
         (f"colour_jitter={data.colour_jitter}", data.colour_jitter > 0),
@@ -102,11 +110,11 @@ def _refuse_what_needs_files(data: DataRecipe) -> None:
     ):
         if used:
             raise RequestError(
-                f"data.{setting} is for image files, and data.source={data.source} is in memory; leave it out"
+                f"data.{setting} needs image files, and data.source={data.source} has images in memory; leave it out"
             )
 
 
-def _refuse_augmentation_that_does_not_fit(data: DataRecipe, train: Examples) -> None:
+def _check_augmentation(data: DataRecipe, train: Examples) -> None:
     height, width, channels = train.example_shape
     if isinstance(train, FeatureRows):
         for setting, used in (
@@ -120,10 +128,10 @@ def _refuse_augmentation_that_does_not_fit(data: DataRecipe, train: Examples) ->
                 )
     if data.policy != "none" and channels not in (1, 3):
         raise RequestError(
-            f"data.policy={data.policy} is for images of 1 or 3 channels, and those of "
+            f"data.policy={data.policy} needs images with 1 or 3 channels, and those of "
             f"data.source={data.source} have {channels}; set data.policy=none"
         )
     if data.cutout > min(height, width):
         raise RequestError(
-            f"data.cutout={data.cutout} is larger than the images, which have {height} x {width} pixels; lower it"
+            f"data.cutout={data.cutout} is larger than the images of {height} x {width} pixels; lower it"
         )

@@ -1,6 +1,6 @@
-"""Reading every file of a listing: which cannot be read, how large images are, and which are the same file twice."""
+"""Read every file of some listings and report unreadable files, image sizes and duplicates."""
 
-# Shapes: N files of all splits
+# Shapes: N files of all splits, P pairs of files
 
 import hashlib
 from collections.abc import Mapping
@@ -16,18 +16,20 @@ from elfnet.data.sources.listing import Listing
 from elfnet.data.types import Ints
 from elfnet.errors import RequestError
 
-SHOWN = 10
+READ_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DeepCheck:
-    """What was found.
+    """The result of reading every file.
 
     Attributes:
-        shorter_sides, longer_sides: Smallest, middle and largest of the images that could be read, in pixels.
-        unreadable: What is wrong with each file that cannot be read.
-        across_splits: Pairs of files of two splits with the same content.
-        within_splits: Files whose content another file of the same split has.
+        files: Number of files.
+        megabytes: Their total size.
+        shorter_sides, longer_sides: Smallest, median and largest side of the readable images, in pixels.
+        unreadable: One message per file that cannot be read.
+        across_splits: Pairs of files with the same content in two splits.
+        within_splits: Number of files with the same content as an earlier file of their split.
         conflicting: Pairs of files with the same content and different classes.
     """
 
@@ -41,6 +43,7 @@ class DeepCheck:
     conflicting: tuple[tuple[str, str], ...]
 
     def to_dict(self) -> dict[str, Any]:
+        """The result as plain data for JSON."""
         return {
             "files": self.files,
             "megabytes": self.megabytes,
@@ -52,28 +55,18 @@ class DeepCheck:
             "duplicates_of_different_classes": [list(pair) for pair in self.conflicting],
         }
 
-    def lines(self) -> list[str]:
-        """The same in words; of long lists the beginning."""
-        shorter, longer = (" / ".join(map(str, sides)) for sides in (self.shorter_sides, self.longer_sides))
-        return [
-            f"files: {self.files:,}, {self.megabytes:,.1f} MB; smallest / median / largest shorter side {shorter}, "
-            f"longer side {longer} pixels",
-            f"unreadable: {len(self.unreadable):,}",
-            *_shown(self.unreadable),
-            f"same content in two splits: {len(self.across_splits):,}",
-            *_shown(tuple(f"{one} = {other}" for one, other in self.across_splits)),
-            f"same content within a split: {self.within_splits:,}; with different classes: {len(self.conflicting):,}",
-            *_shown(tuple(f"{one} = {other}" for one, other in self.conflicting)),
-        ]
-
-
-def _shown(entries: tuple[str, ...]) -> list[str]:
-    more = [f"  ... and {len(entries) - SHOWN:,} more"] if len(entries) > SHOWN else []
-    return [f"  {entry}" for entry in entries[:SHOWN]] + more
-
 
 def check_files(listings: Mapping[str, Listing], limits: Limits, *, threads: int) -> DeepCheck:
-    """Read and decode every file once. Threads: decoding and hashing are C code that lets others run."""
+    """Read and decode every file once.
+
+    Args:
+        listings: The listing of each split by its name.
+        limits: Larger images count as unreadable.
+        threads: Number of threads; decoding and hashing release the global interpreter lock.
+
+    Raises:
+        RequestError: If a listing is of feature arrays, which have no files.
+    """
     for one in listings.values():
         if len(one.paths) != len(one):
             raise RequestError(f"--deep reads image files, and {one.origin} has none; leave it out")
@@ -81,20 +74,20 @@ def check_files(listings: Mapping[str, Listing], limits: Limits, *, threads: int
         split: ImageFiles(root=one.root, paths=one.paths, labels_N=one.labels_N, image_size=1)
         for split, one in listings.items()
     }
-    found: list[_Found] = []
+    found: list[_CheckedFile] = []
     with ThreadPoolExecutor(threads) as pool:
         for part in parts.values():
-            # In runs, so that half a million results are not all asked for at once.
-            for start in range(0, len(part), 4096):
-                rows = range(start, min(start + 4096, len(part)))
-                found += pool.map(lambda row, part=part: _look(part, row, limits), rows)
+            # In chunks, so that half a million tasks are not queued at once.
+            for start in range(0, len(part), READ_AT_ONCE):
+                rows = range(start, min(start + READ_AT_ONCE, len(part)))
+                found += pool.map(lambda row, part=part: _check_file(part, row, limits), rows)
     split_N = np.repeat(np.arange(len(parts)), [len(part) for part in parts.values()])
     row_N = np.concatenate([np.arange(len(part)) for part in parts.values()])
     label_N = np.concatenate([part.labels_N for part in parts.values()])
-    names = list(parts.values())
+    splits = list(parts.values())
 
     def name(position: int) -> str:
-        return names[int(split_N[position])].name(int(row_N[position]))
+        return splits[int(split_N[position])].name(int(row_N[position]))
 
     pair_P2 = _equal_pairs([one.digest for one in found])
     differ_P = split_N[pair_P2[:, 0]] != split_N[pair_P2[:, 1]]
@@ -103,9 +96,9 @@ def check_files(listings: Mapping[str, Listing], limits: Limits, *, threads: int
     return DeepCheck(
         files=len(found),
         megabytes=round(sum(one.content_bytes for one in found) / 1e6, 1),
-        shorter_sides=_three(sizes.min(axis=1)),
-        longer_sides=_three(sizes.max(axis=1)),
-        unreadable=tuple(one.what for one in found if one.what),
+        shorter_sides=_smallest_median_largest(sizes.min(axis=1)),
+        longer_sides=_smallest_median_largest(sizes.max(axis=1)),
+        unreadable=tuple(one.problem for one in found if one.problem),
         across_splits=tuple((name(a), name(b)) for a, b in pair_P2[differ_P]),
         within_splits=int((~differ_P).sum()),
         conflicting=tuple((name(a), name(b)) for a, b in pair_P2[conflict_P]),
@@ -113,27 +106,29 @@ def check_files(listings: Mapping[str, Listing], limits: Limits, *, threads: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _CheckedFile:
+    """Digest of the content and size of the image, None if unknown; `problem` is empty for a readable file."""
+
     digest: bytes | None
     size: tuple[int, int] | None
     content_bytes: int
-    what: str
+    problem: str
 
 
-def _look(part: ImageFiles, row: int, limits: Limits) -> _Found:
+def _check_file(part: ImageFiles, row: int, limits: Limits) -> _CheckedFile:
     try:
         content = part.encoded(row, max_bytes=limits.max_bytes)
     except UnreadableImageError as error:
-        return _Found(None, None, 0, str(error))
+        return _CheckedFile(None, None, 0, str(error))
     digest = hashlib.blake2b(content, digest_size=16).digest()
     try:
-        return _Found(digest, image_size(content, part.name(row), limits), len(content), "")
+        return _CheckedFile(digest, image_size(content, part.name(row), limits), len(content), "")
     except UnreadableImageError as error:
-        return _Found(digest, None, len(content), str(error))
+        return _CheckedFile(digest, None, len(content), str(error))
 
 
 def _equal_pairs(digests: list[bytes | None]) -> Ints:
-    """Positions (P, 2) of files with the same content: each with the first of its kind."""
+    """Positions (P, 2) of files with the same content: the first file with it and every later one."""
     first: dict[bytes, int] = {}
     pairs = []
     for position, digest in enumerate(digests):
@@ -142,7 +137,7 @@ def _equal_pairs(digests: list[bytes | None]) -> Ints:
     return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
-def _three(sides: Ints) -> tuple[int, int, int]:
+def _smallest_median_largest(sides: Ints) -> tuple[int, int, int]:
     if not len(sides):
         return 0, 0, 0
     return int(sides.min()), int(np.median(sides)), int(sides.max())

@@ -1,11 +1,10 @@
-"""Class-count profiles: how many training examples each class gets, by rank, the most frequent class first.
+"""Long-tailed class counts: profiles, the subset of examples that follows a profile, and frequency groups.
 
-Pure functions of numbers; which class takes which rank, and which examples are kept, is decided in `subset`.
+A profile gives the number of training examples by frequency rank, most frequent class first. A seed assigns classes to
+ranks, and another one selects the examples of each class. Frequency groups (many, medium, few) follow from the counts.
 """
 
-# Shapes: C classes (as ranks 0..C-1)
-# Shapes: N examples, C classes (by label, or by rank where said)
-# Shapes: C classes
+# Shapes: N examples, C classes (by label, or by rank where stated)
 
 import math
 from collections.abc import Sequence
@@ -14,18 +13,21 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from elfnet.data.types import Ints
 from elfnet.errors import RequestError
 from elfnet.registry import unknown_name
 
 PROFILES = ("exponential", "pareto", "step", "counts", "none")
 
-# `300 * (1 / 3)` or `49 * (1 / 49)` may fall a hair short of the integer that is meant; a plain int() would then lose
-# an example. The relative error of these formulas is some 1e-15, so this can only repair, never add.
+GROUP_NAMES = ("many", "medium", "few")
+
+# `300 * (1 / 3)` or `49 * (1 / 49)` may be slightly below the exact integer, and int() would then lose an example. The
+# relative error of the formulas is about 1e-15, so that this tolerance repairs such cases and never adds an example.
 _ROUNDING = 1e-12
 
 
 def exponential_counts(*, largest: int, ratio: float, classes: int) -> list[int]:
-    """`int(largest * (1 / ratio) ** (i / (C - 1)))` for ranks i = 0..C-1: the paper's long tail.
+    """The exponential long tail of the paper: `int(largest * (1 / ratio) ** (i / (C - 1)))` for ranks i = 0..C-1.
 
     Example:
         >>> exponential_counts(largest=5000, ratio=100, classes=10)
@@ -37,13 +39,13 @@ def exponential_counts(*, largest: int, ratio: float, classes: int) -> list[int]
 
 
 def pareto_counts(*, largest: int, smallest: int, alpha: float, classes: int) -> list[int]:
-    """Quantiles of a Pareto distribution with shape `alpha`, stretched to run from `largest` to `smallest` exactly.
+    """Quantiles of a Pareto distribution with shape `alpha`, scaled to the range from `largest` to `smallest`.
 
     With q_i = (C / (i + 1)) ** (1 / alpha) - 1, the quantile of rank i of a Pareto variable that starts at 0:
     n_i = int(smallest + (largest - smallest) * q_i / q_0).
 
-    ImageNet-LT was drawn at random from such a distribution with alpha = 6, between 5 and 1,280 images in 1,000
-    classes; these are its quantiles without the noise, within 6 % of the real sorted counts on average.
+    ImageNet-LT was drawn at random from such a distribution with alpha = 6, with 5 to 1,280 images per class in 1,000
+    classes. The quantiles are within 6 % of its sorted counts on average.
     """
     _check(largest=largest, classes=classes)
     if not 1 <= smallest <= largest:
@@ -55,7 +57,7 @@ def pareto_counts(*, largest: int, smallest: int, alpha: float, classes: int) ->
     full = math.log(classes)
 
     def share(i: int) -> float:
-        """q_i / q_0, written with exponents that are never positive, so that no alpha overflows."""
+        """q_i / q_0, with exponents that are never positive, so that no alpha overflows."""
         x = math.log(classes / (i + 1))
         return math.exp((x - full) / alpha) * math.expm1(-x / alpha) / math.expm1(-full / alpha)
 
@@ -63,24 +65,25 @@ def pareto_counts(*, largest: int, smallest: int, alpha: float, classes: int) ->
 
 
 def step_counts(*, largest: int, ratio: float, classes: int, tail_fraction: float = 0.5) -> list[int]:
-    """`largest` for the head, `int(largest / ratio)` for the last `C * tail_fraction` ranks (halves rounded up).
+    """A step: `largest` for the first ranks, `int(largest / ratio)` for the last `C * tail_fraction` ranks.
 
-    Head and tail have at least one class each, whatever the rounding says; a single class is head.
+    The number of rare classes is rounded, halves up. There is at least one frequent class and, with two or more
+    classes, at least one rare class.
     """
     _check(largest=largest, classes=classes, ratio=ratio)
     if not 0 < tail_fraction < 1:
-        raise RequestError(f"step_tail_fraction={tail_fraction} must lie between 0 and 1, both excluded")
+        raise RequestError(f"step_tail_fraction={tail_fraction} must be between 0 and 1, both excluded")
     tail = min(max(math.floor(classes * tail_fraction + 0.5), 1), classes - 1)
     return _nonempty("step", [largest] * (classes - tail) + [_floor(largest / ratio)] * tail, ratio)
 
 
 def explicit_counts(counts: Sequence[int], *, classes: int) -> list[int]:
-    """The counts as given, checked: one positive whole number a class."""
+    """Check counts given by the user: one positive integer per class."""
     if len(counts) != classes:
-        raise RequestError(f"counts has {len(counts)} numbers for {classes} classes; give one a class")
+        raise RequestError(f"counts has {len(counts)} numbers for {classes} classes; give one number per class")
     for rank, count in enumerate(counts):
         if count != int(count) or count < 1:
-            raise RequestError(f"counts[{rank}]={count} must be a whole number of at least 1: no class may be empty")
+            raise RequestError(f"counts[{rank}]={count} must be an integer of at least 1: no class may be empty")
     return [int(count) for count in counts]
 
 
@@ -94,17 +97,17 @@ def class_counts(
     step_tail_fraction: float = 0.5,
     counts: Sequence[int] | None = None,
 ) -> list[int]:
-    """Examples by rank under the named profile.
+    """Training examples by frequency rank under a profile.
 
     Args:
-        profile: One of `PROFILES`. "none" thins nothing out: every class may keep up to `largest`.
+        profile: One of `PROFILES`. "none" allows every class up to `largest` examples.
         ratio: Largest count over smallest count; "pareto" derives its smallest count from it.
-        counts: Read by the profile "counts", and refused with any other.
+        counts: The counts of the profile "counts"; refused with any other profile.
     """
     if profile not in PROFILES:
         raise unknown_name("profile", profile, list(PROFILES))
     if (counts is not None) != (profile == "counts"):
-        wrong = f"profile='counts' needs counts, {classes} numbers" if counts is None else _unread(profile)
+        wrong = f"profile='counts' needs counts: {classes} numbers" if counts is None else _unused_counts(profile)
         raise RequestError(wrong)
     if counts is not None:
         return explicit_counts(counts, classes=classes)
@@ -119,8 +122,8 @@ def class_counts(
     return pareto_counts(largest=largest, smallest=smallest, alpha=pareto_alpha, classes=classes)
 
 
-def _unread(profile: str) -> str:
-    return f"counts is given but profile={profile!r} does not read it; set profile='counts' or leave counts out"
+def _unused_counts(profile: str) -> str:
+    return f"counts is given, but profile={profile!r} does not use it; set profile='counts' or leave counts out"
 
 
 def _floor(value: float) -> int:
@@ -142,30 +145,40 @@ def _nonempty(profile: str, counts: list[int], ratio: float, *, largest: int | N
     size = largest or counts[0]
     raise RequestError(
         f"profile={profile!r} with largest={size} and ratio={ratio:g} leaves the rarest class without an example; "
-        f"use a ratio of at most {size} or a larger class size"
+        f"use a ratio of at most {size}, or a larger class size"
     )
-
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Subset:
-    """Sorted positions of the chosen examples, and how many each class has, by label."""
+    """A selection of examples.
+
+    Attributes:
+        indices: Sorted positions of the selected examples.
+        class_counts_C: Number of selected examples per class, by label.
+    """
 
     indices: Ints
     class_counts_C: Ints
 
 
 def class_of_rank(classes: int, class_order_seed: int | None) -> Ints:
-    """The class that takes each frequency rank, shape (C,): label order as in the paper, or shuffled by the seed."""
+    """The class of each frequency rank, shape (C,): in label order as in the paper, or shuffled by a seed."""
     if class_order_seed is None:
         return np.arange(classes, dtype=np.int64)
     return _generator(class_order_seed, "class_order_seed").permutation(classes).astype(np.int64)
 
 
 def take_from_each_class(labels_N: Ints, *, skip_C: Ints, take_C: Ints, subset_seed: int) -> Ints:
-    """Sorted positions of `take_C[c]` examples of each class c, after the first `skip_C[c]` in the seed's order."""
+    """Select examples of each class in an order given by a seed.
+
+    Args:
+        skip_C: Examples per class to skip at the start of the order.
+        take_C: Examples per class to take after those.
+
+    Returns:
+        Sorted positions of the selected examples.
+    """
     sizes_C = np.bincount(labels_N, minlength=len(take_C))
     shuffled_N = _generator(subset_seed, "subset_seed").permutation(len(labels_N))
     by_class_N = shuffled_N[np.argsort(labels_N[shuffled_N], kind="stable")]
@@ -184,15 +197,15 @@ def long_tailed_subset(
     class_order_seed: int | None = None,
     skip_C: Ints | None = None,
 ) -> Subset:
-    """Choose `counts_by_rank[r]` examples of the class that takes rank r.
+    """Select `counts_by_rank[r]` examples of the class at frequency rank r.
 
     Args:
-        subset_seed: Decides which examples of a class are taken.
-        class_order_seed: Decides which class takes which rank; None is label order.
-        skip_C: Examples of each class, by label, that the seed's order gives to other splits; they come first.
+        subset_seed: Selects the examples of each class.
+        class_order_seed: Assigns classes to ranks; None is label order.
+        skip_C: Examples per class, by label, at the start of the seed's order that belong to other splits.
     """
     if len(counts_by_rank) != classes:
-        raise RequestError(f"{len(counts_by_rank)} class counts for {classes} classes; give one a class")
+        raise RequestError(f"{len(counts_by_rank)} class counts for {classes} classes; give one per class")
     wanted_C = np.empty(classes, dtype=np.int64)
     wanted_C[class_of_rank(classes, class_order_seed)] = counts_by_rank
     skip_C = np.zeros(classes, dtype=np.int64) if skip_C is None else skip_C
@@ -201,8 +214,8 @@ def long_tailed_subset(
     if short_C.any():
         label = int(short_C.argmax())
         raise RequestError(
-            f"class {label} has {available_C[label]} examples available, {wanted_C[label]} were asked for; "
-            "ask for a smaller largest class or explicit counts that fit"
+            f"class {label} has {available_C[label]} examples available, but {wanted_C[label]} are required; "
+            "use a smaller largest class, or counts that fit"
         )
     return Subset(take_from_each_class(labels_N, skip_C=skip_C, take_C=wanted_C, subset_seed=subset_seed), wanted_C)
 
@@ -213,15 +226,16 @@ def _generator(seed: int, setting: str) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-GROUP_NAMES = ("many", "medium", "few")
-
-
 @dataclass(frozen=True, kw_only=True)
 class FrequencyGroups:
-    """The boundaries: many has more than `many_above` training examples, few has fewer than `few_below`.
+    """Boundaries of the frequency groups many, medium and few.
 
-    Both boundary values themselves are medium (20..100 as published). The rule matters: iNaturalist'18 has 375 classes
-    with exactly 20 images, so tables say which one they use (`rule`).
+    A class with exactly `many_above` or `few_below` training examples is medium (20..100 as published). This matters:
+    iNaturalist'18 has 375 classes with exactly 20 images, so tables state their `rule`.
+
+    Attributes:
+        many_above: Classes with more training examples than this are many.
+        few_below: Classes with fewer training examples than this are few.
     """
 
     many_above: int = 100
@@ -242,11 +256,11 @@ class FrequencyGroups:
         return f"many > {self.many_above}, medium {self.few_below}..{self.many_above}, few < {self.few_below}"
 
     def of_classes(self, counts_C: Sequence[int] | NDArray[np.integer]) -> NDArray[np.int64]:
-        """Each class's group as an index into `GROUP_NAMES`, shape (C,)."""
+        """The group of each class as an index into `GROUP_NAMES`, shape (C,)."""
         counts = np.asarray(counts_C)
         return np.where(counts > self.many_above, 0, np.where(counts < self.few_below, 2, 1)).astype(np.int64)
 
     def sizes(self, counts_C: Sequence[int] | NDArray[np.integer]) -> tuple[int, int, int]:
-        """How many classes are many, medium and few."""
+        """Number of classes in each group: many, medium, few."""
         many, medium, few = np.bincount(self.of_classes(counts_C), minlength=len(GROUP_NAMES)).tolist()
         return many, medium, few

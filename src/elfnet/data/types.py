@@ -1,11 +1,10 @@
-"""What every kind of labelled examples has: images in memory, image files, feature rows.
+"""Labelled examples, data sets and the registry of sources.
 
-Splitting, counting and weighting need labels only; how an example is stored is the business of its kind, and of the
-batches that are made from it.
+`Examples` is the base class of images in memory, image files and feature rows. Splitting, counting and weighting use
+its labels only; how an example is stored is known to the subclass and to the batch sources of `elfnet.data.loading`.
 """
 
-# Shapes: N examples, C classes, H height, W width, K channels
-# Shapes: N examples, H height, W width, C channels
+# Shapes: N examples, H height, W width, K (in `images_NHWC`: C) channels
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -24,18 +23,18 @@ Ints = NDArray[np.int64]
 
 
 class Digest(Protocol):
-    """What a fingerprint is fed into."""
+    """A hash object, such as those of hashlib."""
 
     def update(self, data: bytes | memoryview, /) -> None: ...
 
 
 class Examples(ABC):
-    """Labelled examples, wherever they lie.
+    """Labelled examples in memory or in files.
 
     Attributes:
-        labels_N: The class of each example.
-        groups_N: What an example belongs to (a patient, a burst of photographs), as a number; examples of one group
-            are never split across train, calibration and test. None where there are no groups.
+        labels_N: Class of each example.
+        groups_N: Number of the group of each example (such as a patient); a group is never divided between splits.
+            None without groups.
     """
 
     labels_N: Ints
@@ -44,7 +43,7 @@ class Examples(ABC):
     @property
     @abstractmethod
     def example_shape(self) -> tuple[int, int, int]:
-        """(H, W, K) as the network sees it; features are images of one pixel with a channel each."""
+        """Shape (H, W, K) of the network's input; F features are an image of one pixel with F channels."""
 
     @abstractmethod
     def take(self, indices: Ints) -> Self:
@@ -52,17 +51,21 @@ class Examples(ABC):
 
     @abstractmethod
     def update_fingerprint(self, digest: Digest) -> None:
-        """Feed everything that tells these examples from others."""
+        """Update a hash with everything that identifies these examples."""
 
     def __len__(self) -> int:
         return len(self.labels_N)
 
     def class_counts(self, classes: int) -> Ints:
-        """Examples of each class, shape (classes,)."""
+        """Number of examples per class, shape (classes,)."""
         return np.bincount(self.labels_N, minlength=classes).astype(np.int64)
 
     def check_labels(self, classes: int, *, where: str) -> None:
-        """Refuse a label outside 0..classes-1, naming the first one and its place."""
+        """Raise WorkError for the first label outside 0..classes-1.
+
+        Args:
+            where: Name of the split, for the message.
+        """
         wrong_N = (self.labels_N < 0) | (self.labels_N >= classes)
         if wrong_N.any():
             position = int(wrong_N.argmax())
@@ -78,7 +81,7 @@ E = TypeVar("E", bound=Examples, default=Any)
 
 @dataclass(frozen=True, eq=False)
 class LabelledImages(Examples):
-    """Images in memory and their labels, as bytes: normalising belongs to the batches."""
+    """Images in memory as uint8, with their labels."""
 
     images_NHWC: NDArray[np.uint8]
     labels_N: Ints
@@ -93,7 +96,7 @@ class LabelledImages(Examples):
             raise RequestError(f"labels must be int64 of shape (N,), found {found}; convert them first")
         if len(self.images_NHWC) != len(self.labels_N):
             raise RequestError(
-                f"{len(self.images_NHWC)} images but {len(self.labels_N)} labels; give one label an image"
+                f"{len(self.images_NHWC)} images but {len(self.labels_N)} labels; give one label per image"
             )
 
     @property
@@ -118,9 +121,12 @@ class Source(Generic[E]):
     """A data set as published, before any split is made.
 
     Attributes:
-        test: The data set's own test split; None if it has none and one must be cut from `train`.
+        name: Name of the data set, for messages.
+        class_names: Names of the classes by label.
+        train: Training examples.
+        test: Test examples; None if they must be held out from `train`.
         horizontal_flip: Whether a mirror image keeps its label (a cat does, a digit does not).
-        calibration: The same as `test` for the calibration split.
+        calibration: Calibration examples; None if they must be held out from `train`.
     """
 
     name: str
@@ -141,22 +147,22 @@ class Source(Generic[E]):
             if examples.example_shape != self.train.example_shape:
                 raise RequestError(
                     f"source {self.name!r} has training images of shape {self.train.example_shape} and {split} "
-                    f"images of shape {examples.example_shape}; bring them to one shape"
+                    f"images of shape {examples.example_shape}; make the shapes equal"
                 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceRequest:
-    """Where a source's files are and how to read them; each source uses what concerns it.
+    """Settings of a source: where its files are and how to read them. Each source uses some of them.
 
     Attributes:
         directory: Searched first for the files of a published data set.
-        root: Folder of images, or what the paths in lists and tables are relative to.
-        train, calibration, test: A list, table, array file or folder for each split.
+        root: Folder of class folders, or the base directory of the paths in lists and tables.
+        train, calibration, test: List, table, array file or folder of each split.
         hub: Name of a data set on the hub.
-        path_column, label_column, group_column: Of tables; no group column if empty.
-        image_size: Side of the square that image files are brought to.
-        missing_files: Whether files that are not there are an error now ("stop") or skipped when they are read.
+        path_column, label_column, group_column: Columns of tables; an empty group column means no groups.
+        image_size: Side of the square input of the network for image files, in pixels.
+        missing_files: "stop" raises if a file does not exist; "skip" leaves that to reading the image.
     """
 
     directory: Path | None = None
@@ -172,7 +178,11 @@ class SourceRequest:
     missing_files: str = "stop"
 
     def refuse_group_column(self, what: str) -> None:
-        """For what has no columns: groups that are asked for and not kept together would go unnoticed."""
+        """Raise RequestError if a group column is set, for a source without columns.
+
+        Args:
+            what: Name of the data, for the message.
+        """
         if self.group_column:
             raise RequestError(
                 f"data.group_column={self.group_column}: {what} has no columns; use a table (elfnet train csv), "
@@ -183,4 +193,4 @@ class SourceRequest:
 SourceBuilder = Callable[[SourceRequest], Source]
 
 SOURCES: Registry[SourceBuilder] = Registry("data source")
-"""Builders by name."""
+"""Functions that read a data set, by name."""

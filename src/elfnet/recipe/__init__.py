@@ -1,4 +1,4 @@
-"""What to run: every setting of a run, typed and documented, from named recipes, TOML files and overrides.
+"""Recipes: every setting of a run, read from shipped recipes, TOML files and overrides, typed and checked.
 
 This package must not import torch.
 """

@@ -1,4 +1,4 @@
-"""Settings that do not make sense together, each with the reason and the way out."""
+"""Checks for settings that contradict each other. Every message names the settings, the reason and the way out."""
 
 from typing import TYPE_CHECKING
 
@@ -10,18 +10,29 @@ ADJUSTED_LOSSES = ("balanced-softmax", "logit-adjusted")
 
 
 def check_compatible(recipe: "Recipe") -> None:
-    """Raise ValueError, which pydantic turns into its own, for the first that is found."""
-    for check in (_network_and_training, _weights, _losses, _mixing, _refits, _branches, _experts):
+    """Check that the settings of a recipe are compatible.
+
+    Raises:
+        ValueError: For the first contradiction; pydantic turns it into a ValidationError.
+    """
+    for check in (
+        _check_model_and_training,
+        _check_class_weights,
+        _check_losses,
+        _check_mixing,
+        _check_refit,
+        _check_branches,
+        _check_experts,
+    ):
         check(recipe)
 
 
-def _network_and_training(recipe: "Recipe") -> None:
+def _check_model_and_training(recipe: "Recipe") -> None:
     if recipe.criterion.loss == "ldam" and recipe.model.head != "cosine":
-        raise ValueError("criterion.loss=ldam needs cosines: set model.head=cosine")
+        raise ValueError("criterion.loss=ldam needs a cosine classifier: set model.head=cosine")
     if recipe.train.backbone_lr_factor == 0 and not recipe.model.weights:
         raise ValueError(
-            "train.backbone_lr_factor=0 freezes a backbone that has learnt nothing; set model.weights, "
-            "or another factor"
+            "train.backbone_lr_factor=0 freezes a backbone with random weights; set model.weights, or another factor"
         )
     if recipe.exits.after_exit == "drop" and not recipe.model.exits:
         raise ValueError(
@@ -30,27 +41,30 @@ def _network_and_training(recipe: "Recipe") -> None:
     if recipe.train.batch_size % recipe.train.accumulate:
         raise ValueError(
             f"train.accumulate={recipe.train.accumulate} does not divide train.batch_size={recipe.train.batch_size}"
-            "; use one that does"
+            "; choose a divisor of the batch size"
         )
     if recipe.train.nesterov and (recipe.train.optimizer != "sgd" or recipe.train.momentum == 0):
-        raise ValueError("train.nesterov=true is a form of SGD's momentum: set train.optimizer=sgd and train.momentum")
+        raise ValueError(
+            "train.nesterov=true needs SGD with momentum: set train.optimizer=sgd and train.momentum above 0"
+        )
     if recipe.train.schedule == "one-cycle" and recipe.train.warmup_epochs == 0:
         raise ValueError(
-            "train.schedule=one-cycle rises for train.warmup_epochs=0: set it to about a third of train.schedule_epochs"
+            "train.schedule=one-cycle needs a warm-up: set train.warmup_epochs, to about a third of "
+            "train.schedule_epochs"
         )
     if recipe.train.prune:
         prune = f"train.prune={recipe.train.prune:g}"
         if not recipe.model.exits or recipe.exits.rule != "elf":
-            raise ValueError(f"{prune} needs examples that leave in training: set model.exits=true and exits.rule=elf")
+            raise ValueError(f"{prune} needs examples that exit in training: set model.exits=true and exits.rule=elf")
         if recipe.data.sampler != "shuffle":
             raise ValueError(
                 f"{prune} and data.sampler={recipe.data.sampler} both choose examples: set data.sampler=shuffle"
             )
     if recipe.train.sync_batch_norm and recipe.exits.after_exit == "drop":
-        raise ValueError("train.sync_batch_norm=true needs every device to run every stage: set exits.after_exit=mask")
+        raise ValueError("train.sync_batch_norm=true needs all stages on every device: set exits.after_exit=mask")
 
 
-def _weights(recipe: "Recipe") -> None:
+def _check_class_weights(recipe: "Recipe") -> None:
     if recipe.criterion.reweight != "none" and recipe.train.drw_start >= recipe.train.schedule_epochs:
         raise ValueError(
             f"train.drw_start={recipe.train.drw_start} is never reached in "
@@ -58,7 +72,7 @@ def _weights(recipe: "Recipe") -> None:
         )
 
 
-def _losses(recipe: "Recipe") -> None:
+def _check_losses(recipe: "Recipe") -> None:
     criterion, loss = recipe.criterion, recipe.criterion.loss
     if loss in ADJUSTED_LOSSES and criterion.reweight != "none":
         raise ValueError(
@@ -84,12 +98,12 @@ def _losses(recipe: "Recipe") -> None:
         )
     if criterion.distil and recipe.exits.after_exit == "drop":
         raise ValueError(
-            "criterion.distil needs the last exit's answer for every example, and exits.after_exit=drop does not "
-            "compute it; set exits.after_exit=mask"
+            "criterion.distil needs the logits of the last exit for every example, and exits.after_exit=drop does not "
+            "compute them; set exits.after_exit=mask"
         )
 
 
-def _mixing(recipe: "Recipe") -> None:
+def _check_mixing(recipe: "Recipe") -> None:
     train = recipe.train
     if train.mix in ("cutmix", "cmo") and recipe.data.source == "features":
         raise ValueError(
@@ -101,21 +115,21 @@ def _mixing(recipe: "Recipe") -> None:
             f"train.mix_off_epochs={train.mix_off_epochs} leaves none of train.epochs={train.epochs} for "
             f"train.mix={train.mix}; lower it"
         )
-    if recipe.train.mix == "manifold" and recipe.model.exits:
+    if train.mix == "manifold" and recipe.model.exits:
         raise ValueError(
-            "train.mix=manifold mixes features behind exits that saw them unmixed; set model.exits=false or "
-            "train.mix=mixup"
+            "train.mix=manifold mixes features at a random depth, and exits before it would see unmixed features; set "
+            "model.exits=false or train.mix=mixup"
         )
-    if recipe.train.mix == "manifold" and recipe.train.accumulate > 1:
-        raise ValueError("train.mix=manifold pairs images within a whole batch: set train.accumulate=1")
+    if train.mix == "manifold" and train.accumulate > 1:
+        raise ValueError("train.mix=manifold pairs images of the whole batch: set train.accumulate=1")
 
 
-def _branches(recipe: "Recipe") -> None:
+def _check_branches(recipe: "Recipe") -> None:
     if recipe.model.branches == 1:
         return
     wanted = {
         "model.exits=false": not recipe.model.exits,
-        "model.weights to nothing": not recipe.model.weights,
+        "model.weights to an empty value": not recipe.model.weights,
         "train.mix=none": recipe.train.mix == "none",
         "train.accumulate=1": recipe.train.accumulate == 1,
         "data.sampler=shuffle": recipe.data.sampler == "shuffle",
@@ -123,75 +137,75 @@ def _branches(recipe: "Recipe") -> None:
     }
     for setting, holds in wanted.items():
         if not holds:
-            raise ValueError(f"model.branches=2 has a sampler and a loss of its own for each branch: set {setting}")
+            raise ValueError(f"model.branches=2 uses a separate sampler and loss per branch: set {setting}")
 
 
-def _experts(recipe: "Recipe") -> None:
+def _check_experts(recipe: "Recipe") -> None:
     experts = recipe.model.experts
     if experts == 1:
         return
     for holds, reason in (
         (recipe.model.branches == 1, "and model.branches=2 both repeat the end of the network: set one of them to 1"),
-        (recipe.model.exits, "are exits of the network: set model.exits=true"),
-        (not recipe.model.weights, "start with weights of their own: leave model.weights out, or set model.experts=1"),
-        (not recipe.criterion.distil, "have no single last answer to learn from: set criterion.distil=0"),
+        (recipe.model.exits, "need exits: set model.exits=true"),
+        (not recipe.model.weights, "have separate initial weights: leave model.weights out, or set model.experts=1"),
+        (not recipe.criterion.distil, "have no single last exit to distil from: set criterion.distil=0"),
     ):
         if not holds:
             raise ValueError(f"model.experts={experts} {reason}")
 
 
-def _refits(recipe: "Recipe") -> None:
+def _check_refit(recipe: "Recipe") -> None:
     method, model = recipe.refit.method, recipe.model
     if method == "none" and recipe.refit.run:
         raise ValueError(
-            f"this recipe starts from no run, and --from (refit.run) names {recipe.refit.run}; leave it out, or choose "
-            "a method that does, such as crt"
+            f"--from (refit.run) names {recipe.refit.run}, but refit.method=none does not start from a run; leave it "
+            "out, or choose a method that starts from a run, such as crt"
         )
     if (model.head == "scaled") is not (method == "lws"):
         raise ValueError(
-            f"model.head={model.head} and refit.method={method}: LWS, and only LWS, has scaled classifiers; set "
+            f"model.head={model.head} and refit.method={method}: scaled classifiers are for LWS only; set "
             "refit.method=lws and model.head=scaled, or neither"
         )
-    _second_stage(recipe)
+    _check_second_stage(recipe)
     if method == "none":
         return
-    # A second stage of the same run follows a training that may start from weights and slow down its backbone.
-    from_run = method != "balanced" or bool(recipe.refit.run)
-    of_any_head = method in ("balanced", "crt")
+    # A second stage of the same run follows a first stage that may use initial weights and a slower backbone.
+    starts_from_run = method != "balanced" or bool(recipe.refit.run)
+    any_head = method in ("balanced", "crt")
     for holds, reason in (
-        (not (from_run and model.weights), "starts with the weights of a run: leave model.weights out"),
-        (model.branches == 1, "changes one classifier per exit, and BBN has two: set model.branches=1"),
+        (not (starts_from_run and model.weights), "starts from the weights of a run: leave model.weights out"),
+        (model.branches == 1, "refits one classifier per exit, and BBN has two: set model.branches=1"),
         (
-            not from_run or recipe.train.backbone_lr_factor == 1,
-            "leaves the backbone as it is: leave train.backbone_lr_factor out",
+            not starts_from_run or recipe.train.backbone_lr_factor == 1,
+            "does not train the backbone: leave train.backbone_lr_factor out",
         ),
-        (of_any_head or model.head != "cosine", _NOT_FOR_COSINES.get(method, _NO_REGRESSION)),
+        (any_head or model.head != "cosine", _NOT_FOR_COSINES.get(method, _NO_REGRESSION)),
     ):
         if not holds:
             raise ValueError(f"refit.method={method} {reason}")
 
 
-def _second_stage(recipe: "Recipe") -> None:
+def _check_second_stage(recipe: "Recipe") -> None:
     refit = recipe.refit
     if refit.method == "balanced":
         return
-    why = "there is no second stage" if refit.method == "none" else "which refits the classifiers already"
+    why = "has no second stage" if refit.method == "none" else "refits the classifiers in another way"
     for holds, setting, way_out in (
         (refit.epochs == 0, f"refit.epochs={refit.epochs}", "leave refit.epochs out"),
         (refit.head == "auto", f"refit.head={refit.head}", "leave refit.head out"),
     ):
         if not holds:
             raise ValueError(
-                f"{setting} is for refit.method=balanced, and refit.method={refit.method}, {why}; {way_out}, or set "
+                f"{setting} is for refit.method=balanced, and refit.method={refit.method} {why}; {way_out}, or set "
                 "refit.method=balanced"
             )
 
 
 _NOT_FOR_COSINES = {
-    "tau-norm": "normalises weights, and those of cosines are normalised already; start from a run with "
+    "tau-norm": "normalises weights, and those of a cosine classifier are normalised already; start from a run with "
     "model.head=linear",
-    "logit-adjustment": "moves biases, and cosines have none; start from a run with model.head=linear",
+    "logit-adjustment": "changes biases, and a cosine classifier has none; start from a run with model.head=linear",
 }
 _NO_REGRESSION = (
-    "fits weights of any length and a bias, and cosines have neither; start from a run with model.head=linear"
+    "fits unnormalised weights and a bias, and a cosine classifier has neither; start from a run with model.head=linear"
 )

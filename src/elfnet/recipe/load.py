@@ -1,7 +1,7 @@
-"""Recipes by name or from a file, with overrides.
+"""Load, validate, list and save recipes.
 
-A shipped recipe is a data file and a method file, named `DATA/METHOD`: ratio, epochs and seed are settings, not copies.
-A recipe file of one's own may start from a shipped one with `extends = "DATA/METHOD"`.
+A shipped recipe `DATA/METHOD` combines one data file and one method file of `shipped/`. A user's recipe file may build
+on a shipped recipe or on another file with `extends = "DATA/METHOD"`. Overrides by dotted name come last.
 """
 
 import tomllib
@@ -21,14 +21,12 @@ from elfnet.recipe.schema import Recipe
 from elfnet.registry import unknown_name
 
 DEFAULT_METHOD = "elf-ce-drw"
-"""What a bare name of data means: `elfnet train folder` is folder/elf-ce-drw."""
+"""Method of a recipe name without one: `elfnet train folder` means folder/elf-ce-drw."""
 DEFAULT_RECIPE = f"digits/{DEFAULT_METHOD}"
-
-Layer = dict[str, dict[str, Any]]
 
 
 def _shipped(kind: str) -> dict[str, str]:
-    """Name and TOML text of every shipped file of a kind ("data" or "method")."""
+    """TOML text of every shipped file of a kind ("data" or "method"), by name."""
     folder = resources.files("elfnet.recipe") / "shipped" / kind
     return {
         file.name.removesuffix(".toml"): file.read_text() for file in folder.iterdir() if file.name.endswith(".toml")
@@ -37,7 +35,13 @@ def _shipped(kind: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class AboutMethod:
-    """What the documentation says of a shipped method: a line, where it comes from, and what it changes."""
+    """Documentation of a shipped method.
+
+    Attributes:
+        summary: One line.
+        paper: Where the method was published.
+        changes: What it changes compared with plain training.
+    """
 
     summary: str
     paper: str
@@ -45,7 +49,7 @@ class AboutMethod:
 
 
 def shipped_methods() -> dict[str, AboutMethod]:
-    """Every shipped method by name, in alphabetical order."""
+    """Documentation of every shipped method, by name in alphabetical order."""
     found = {}
     for name, text in sorted(_shipped("method").items()):
         about = tomllib.loads(text)["about"]
@@ -58,21 +62,22 @@ def _first_line(text: str) -> str:
 
 
 def recipe_names() -> list[str]:
-    """Every shipped recipe."""
+    """Names of all shipped recipes, as `DATA/METHOD`."""
     return [f"{data}/{method}" for data in sorted(_shipped("data")) for method in sorted(_shipped("method"))]
 
 
 def recipe_summary(name: str) -> str:
-    """The first comment line of each of a recipe's two files."""
+    """One line about a shipped recipe: the first comment lines of its data file and its method file."""
     data, method = name.split("/")
     return "; ".join(_first_line(_shipped(kind)[part]) for kind, part in (("data", data), ("method", method)))
 
 
-def _merged(base: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge nested settings; the values of `overrides` win."""
     merged = dict(base)
-    for key, value in above.items():
+    for key, value in overrides.items():
         old = merged.get(key)
-        merged[key] = _merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+        merged[key] = _merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
     return merged
 
 
@@ -85,7 +90,8 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise RequestError(f"recipe {path} is not valid TOML: {error}") from error
 
 
-def _layers(name: str, extended_by: tuple[str, ...] = ()) -> dict[str, Any]:
+def _read_settings(name: str, extended_by: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Read the settings of a shipped recipe or a file, merged with everything that it extends."""
     if name.endswith(".toml"):
         if name in extended_by:
             raise RequestError(
@@ -95,39 +101,40 @@ def _layers(name: str, extended_by: tuple[str, ...] = ()) -> dict[str, Any]:
         if "extends" not in own:
             return own
         base = str(own.pop("extends"))
-        # A file that is extended is found beside the one that names it, wherever the command is run.
+        # The path of an extended file is relative to the file that names it, not to the working directory.
         base = str(Path(name).parent / base) if base.endswith(".toml") else base
-        return _merged(_layers(base, (*extended_by, name)), own)
+        return _merge(_read_settings(base, (*extended_by, name)), own)
     data, _, method = name.partition("/")
     method = method or DEFAULT_METHOD
     shipped_data, shipped_method = _shipped("data"), _shipped("method")
     if data not in shipped_data or method not in shipped_method:
         raise _unknown_recipe(name)
-    return _of_both(tomllib.loads(shipped_data[data]), tomllib.loads(shipped_method[method]))
+    return _combine(tomllib.loads(shipped_data[data]), tomllib.loads(shipped_method[method]))
 
 
 def _unknown_recipe(name: str) -> RequestError:
-    """The nearest recipe, and the two halves of a name: all pairs of them would fill the screen."""
+    """The error names the nearest recipe and lists data and methods separately: all pairs would be too many."""
     nearest = str(unknown_name("recipe", name, recipe_names())).partition(" choose from")[0]
     data, method = (", ".join(sorted(_shipped(kind))) for kind in ("data", "method"))
     return RequestError(f"{nearest} choose from: DATA/METHOD, with DATA one of {data}, and METHOD one of {method}")
 
 
-def _of_both(data: dict[str, Any], method: dict[str, Any]) -> dict[str, Any]:
-    """The method over the data, but for one thing: whether weights are deferred is the method's, until when the data's.
+def _combine(data: dict[str, Any], method: dict[str, Any]) -> dict[str, Any]:
+    """Combine a data file with a method file; the method wins, except for `train.drw_start`.
 
-    The epoch belongs to the schedule that the data file writes down; a method without deferral does not read it.
+    The method decides whether class weights are deferred. The epoch belongs to the schedule of the data file, and is
+    dropped if the method does not defer.
     """
     method.pop("about")
     start = data.get("train", {}).pop("drw_start", None)
-    both = _merged(data, method)
+    both = _merge(data, method)
     if start is not None and "drw_start" in method.get("train", {}):
         both["train"]["drw_start"] = start
     return both
 
 
-def _unknown_fields(name: str, settings: Mapping[str, Any]) -> None:
-    """Refuse unknown sections and fields with the nearest that exists (pydantic would only say 'extra')."""
+def _refuse_unknown_settings(name: str, settings: Mapping[str, Any]) -> None:
+    """Refuse unknown sections and fields, and name the nearest one that exists."""
     for section, fields in settings.items():
         if section not in Recipe.model_fields:
             raise unknown_name(f"section in recipe {name}:", section, list(Recipe.model_fields))
@@ -144,57 +151,73 @@ def _unknown_fields(name: str, settings: Mapping[str, Any]) -> None:
 
 
 def validate_recipe(name: str, settings: Mapping[str, Any]) -> Recipe:
-    """A checked recipe from plain nested settings; `name` is used in messages only."""
-    _unknown_fields(name, settings)
+    """Check nested settings and return them as a recipe.
+
+    Args:
+        name: Name of the recipe, for messages.
+        settings: Values by section and field.
+
+    Raises:
+        RequestError: For an unknown setting, a wrong value, or settings that contradict each other.
+    """
+    _refuse_unknown_settings(name, settings)
     try:
         return Recipe.model_validate(settings)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         reason = first["msg"].removeprefix("Value error, ")
-        # Errors of a whole section already name their settings.
+        # Messages about a whole section already name their settings.
         value = f"={first['input']}" if place and not isinstance(first["input"], (Mapping, Recipe)) else ""
         where = f"{place}{value}: " if place else ""
         raise RequestError(f"recipe {name}: {where}{reason}") from error
 
 
 def load_recipe(name: str = DEFAULT_RECIPE, overrides: Mapping[str, Any] | None = None) -> Recipe:
-    """A recipe by name (`cifar10-lt/elf-ce-drw`) or path (`mine.toml`), with overrides by dotted name.
+    """Load a recipe by name (`cifar10-lt/elf-ce-drw`) or path (`mine.toml`).
+
+    Args:
+        name: Name of a shipped recipe, or path of a .toml file.
+        overrides: Values by dotted name, which replace those of the recipe.
+
+    Raises:
+        RequestError: If the recipe does not exist or a setting is wrong.
+        WorkError: If the file cannot be read.
 
     Example:
         >>> load_recipe("cifar10-lt/elf-ce-drw", {"train.epochs": 40, "data.ratio": 50}).train.epochs
         40
     """
-    return validate_recipe(name, _merged(_layers(name), _nested(name, overrides)))
+    return validate_recipe(name, _merge(_read_settings(name), _nested(name, overrides)))
 
 
 def load_stored_recipe(path: Path, overrides: Mapping[str, Any] | None = None) -> Recipe:
-    """The recipe that a run directory holds; names of earlier versions are translated.
+    """Load the recipe file of a run directory; setting names of earlier versions are translated.
 
     Args:
-        overrides: by dotted name, as of `load_recipe`.
+        overrides: Values by dotted name, which replace the stored ones.
     """
     stored = translate_stored(_read_toml(path))
-    return validate_recipe(str(path), _merged(stored, _nested(str(path), overrides)))
+    return validate_recipe(str(path), _merge(stored, _nested(str(path), overrides)))
 
 
-def _nested(name: str, overrides: Mapping[str, Any] | None) -> Layer:
-    """Overrides by section; `name` is used in messages only."""
-    nested: Layer = {}
+def _nested(name: str, overrides: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
+    """Overrides by section and field; `name` is used in messages only."""
+    nested: dict[str, dict[str, Any]] = {}
     for dotted, value in (overrides or {}).items():
         section, _, field = dotted.partition(".")
         if not field:
             raise RequestError(f"override {dotted!r} must name a section and a setting, such as train.epochs")
         nested.setdefault(section, {})[field] = value
-    _unknown_fields(name, nested)
+    _refuse_unknown_settings(name, nested)
     return nested
 
 
 def recipe_text(recipe: Recipe) -> str:
-    """Every setting, as TOML that `load_recipe` reads."""
+    """All settings of a recipe as TOML text, which `load_recipe` reads."""
     return tomli_w.dumps(recipe.model_dump(mode="json"))
 
 
 def save_recipe(recipe: Recipe, path: Path) -> None:
-    """Write every setting, so that the run does not depend on what later versions ship."""
+    """Write all settings of a recipe to a file, so that a run does not depend on defaults of later versions."""
     atomic.write_text(path, recipe_text(recipe))

@@ -1,8 +1,8 @@
-"""Settings that had another name once.
+"""Renamed settings.
 
-A user's recipe file or flag with an old name is refused, and the message tells the new one. What elfnet stored itself
-(the recipe of a run, the record of a table) is translated when it is read, so that a run begun with an earlier version
-resumes and its record is recognised.
+An old name in a user's recipe file or flag is refused, and the message names the new one. Files that elfnet wrote (the
+recipe of a run, the record of a table) are translated on reading, so that a run of an earlier version can be resumed
+and its record is recognised.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,18 +12,18 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Renamed:
-    """A setting and what became of it.
+    """The replacement of an old setting.
 
     Attributes:
-        new: the setting that replaces it, by dotted name.
-        convert: from the stored value to the settings that mean the same, by dotted name; None: the value is kept.
+        new: Dotted name of the setting that replaces it.
+        convert: Turns a stored value into the equivalent settings by dotted name; None keeps the value.
     """
 
     new: str
     convert: Callable[[Any], dict[str, Any]] | None = None
 
     def settings(self, value: Any) -> dict[str, Any]:
-        """The settings that mean what the old one meant with this value."""
+        """The new settings, by dotted name, that are equivalent to the old one with this value."""
         return {self.new: value} if self.convert is None else self.convert(value)
 
 
@@ -42,17 +42,17 @@ RENAMED: dict[str, Renamed] = {
     "exits.left": Renamed("exits.after_exit"),
     "refit.how": Renamed("refit.method"),
 }
-"""By the old dotted name."""
+"""Replacements by old dotted name."""
 
 
 def new_name(dotted: str) -> str | None:
-    """The present name of a setting that was renamed; None for any other name."""
+    """The current name of a renamed setting; None if the name was not renamed."""
     found = RENAMED.get(dotted)
     return None if found is None else found.new
 
 
 def translate_stored(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Stored settings by section, with every old name replaced by the present one."""
+    """Replace old names in stored settings (by section and field) by the current ones."""
     sections = {section: dict(fields) if isinstance(fields, Mapping) else fields for section, fields in content.items()}
     for old, renamed in RENAMED.items():
         section, _, name = old.partition(".")

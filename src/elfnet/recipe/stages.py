@@ -1,8 +1,8 @@
-"""The stages of a run, as its recipe describes them.
+"""The stages of a run, and the recipe of each.
 
-Most runs have one stage. With `refit.method=balanced` classifiers are learnt anew in a second stage, on features that
-stay as they are: after the training of the same run (`refit.epochs`), or as a run of its own that starts from a
-finished one (`refit.run`). Every stage is described by a recipe, so that one loop trains both.
+Most runs have one stage. With `refit.method=balanced` a second stage refits the classifiers on a frozen backbone:
+after the training of the same run (`refit.epochs`), or as a separate run that starts from a finished one (`refit.run`).
+Every stage has a recipe, so that one training loop serves both.
 """
 
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ from elfnet.recipe.schema import CriterionRecipe, ModelRecipe, Recipe, RefitReci
 
 TRAINING, BALANCED = "training", "balanced"
 DEFAULT_REFIT_EPOCHS = 10
-"""Length of a second stage that is a run of its own, unless `refit.epochs` says otherwise."""
+"""Epochs of a second stage that is a separate run, if `refit.epochs` is 0."""
 
-COMPUTED_AS_BEFORE = (
+SHARED_TRAIN_FIELDS = (
     "batch_size",
     "accumulate",
     "seed",
@@ -27,17 +27,18 @@ COMPUTED_AS_BEFORE = (
     "threads",
     "evaluate_every",
 )
-"""Settings of the train section that hold for a second stage, too. All others are its own."""
+"""Fields of the train section that the second stage takes over from the recipe."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Some consecutive epochs of a run.
+    """Consecutive epochs of a run that are trained by one recipe.
 
     Attributes:
-        name: `training` or `balanced`; the log has it where a run has a second stage.
-        recipe: by which these epochs are trained.
-        first, end: of its epochs, 0-based; `end` is the first one after it.
+        name: `training` or `balanced`; written to the log if a run has two stages.
+        recipe: The recipe of these epochs.
+        first: The first epoch, 0-based.
+        end: One past the last epoch.
     """
 
     name: str
@@ -47,74 +48,74 @@ class Stage:
 
 
 def stages_of(recipe: Recipe) -> tuple[Stage, ...]:
-    """The stages of a recipe's run, in order."""
+    """The stages of the run of a recipe, in order."""
     if recipe.refit.method != "balanced":
         return (Stage(TRAINING, recipe, 0, recipe.train.epochs),)
     length = recipe.refit.epochs or DEFAULT_REFIT_EPOCHS
     if recipe.refit.run:
-        return (Stage(BALANCED, _balanced(recipe, length), 0, length),)
+        return (Stage(BALANCED, _recipe_of_second_stage(recipe, length), 0, length),)
     first = recipe.train.epochs
     training = recipe.model_copy(update={"refit": RefitRecipe()})
-    return Stage(TRAINING, training, 0, first), Stage(BALANCED, _balanced(recipe, length), first, first + length)
+    second = _recipe_of_second_stage(recipe, length)
+    return Stage(TRAINING, training, 0, first), Stage(BALANCED, second, first, first + length)
 
 
 def stage_of_weights(recipe: Recipe, epochs_done: int) -> Stage:
-    """The stage that the weights after `epochs_done` epochs belong to.
+    """The stage that produced the weights after `epochs_done` epochs.
 
-    The second stage begins with its first step: after the last epoch of the training they are still the training's.
+    After the last epoch of the first stage, the weights still belong to the first stage.
     """
     stages = stages_of(recipe)
     return next((stage for stage in stages if epochs_done <= stage.end), stages[-1])
 
 
 def total_epochs(recipe: Recipe) -> int:
-    """Epochs of all stages of a run."""
+    """Number of epochs of all stages of a run."""
     return stages_of(recipe)[-1].end
 
 
 def final_recipe(recipe: Recipe) -> Recipe:
-    """The recipe of the last stage: it describes the network and the loss that a run ends with."""
+    """The recipe of the last stage, which describes the final network and loss of a run."""
     return stages_of(recipe)[-1].recipe
 
 
 def final_model(recipe: Recipe) -> ModelRecipe:
-    """The network that a run ends with."""
+    """The model section of the last stage, which describes the final network of a run."""
     return final_recipe(recipe).model
 
 
 def final_model_of_stored(content: Mapping[str, Any]) -> ModelRecipe:
-    """The network that the run of a stored recipe ends with; no other section has to be valid."""
+    """The model section of the last stage of a stored recipe; only the sections model and refit are validated."""
     sections = translate_stored(content)
     model = ModelRecipe.model_validate(sections.get("model"))
     refit = RefitRecipe.model_validate(sections.get("refit", {}))
-    return _refitted(model, refit) if refit.method == "balanced" else model
+    return _model_of_second_stage(model, refit) if refit.method == "balanced" else model
 
 
 def loss_scale(recipe: Recipe) -> float:
-    """What the loss multiplies logits by before its softmax: `criterion.cosine_scale` for cosine heads, else 1.
+    """Factor of the logits before the softmax of the loss: `criterion.cosine_scale` for cosine heads, else 1.
 
     Args:
-        recipe: of one stage.
+        recipe: The recipe of one stage.
     """
     return recipe.criterion.cosine_scale if recipe.model.head == "cosine" else 1.0
 
 
-def _refitted(model: ModelRecipe, refit: RefitRecipe) -> ModelRecipe:
-    """The network with the heads of the second stage."""
+def _model_of_second_stage(model: ModelRecipe, refit: RefitRecipe) -> ModelRecipe:
     return model if refit.head == "auto" else model.model_copy(update={"head": refit.head})
 
 
-def _balanced(recipe: Recipe, epochs: int) -> Recipe:
-    """Balanced softmax on every exit, ordinary shuffling, nothing mixed, nobody leaves, the recipe's augmentation."""
+def _recipe_of_second_stage(recipe: Recipe, epochs: int) -> Recipe:
+    """Balanced softmax at every exit, shuffled batches, no mixing, no early exits; augmentation as in the recipe."""
     refit, train = recipe.refit, recipe.train
     return recipe.model_copy(
         update={
             "data": recipe.data.model_copy(update={"sampler": "shuffle"}),
-            "model": _refitted(recipe.model, refit),
+            "model": _model_of_second_stage(recipe.model, refit),
             "exits": recipe.exits.model_copy(update={"rule": "all", "after_exit": "mask"}),
             "criterion": CriterionRecipe(loss="balanced-softmax", cosine_scale=recipe.criterion.cosine_scale),
             "train": TrainRecipe(
-                **{name: getattr(train, name) for name in COMPUTED_AS_BEFORE},
+                **{name: getattr(train, name) for name in SHARED_TRAIN_FIELDS},
                 epochs=epochs,
                 schedule_epochs=epochs,
                 lr=refit.lr,

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from elfnet.data.images.resize import middle_part, random_part
+from elfnet.data.images.resize import centre_crop_box, random_crop_box
 
 
 @pytest.mark.parametrize(("width", "height"), [(500, 375), (40, 400), (3, 3), (1, 1)])
 def test_random_parts_lie_in_the_image_with_whole_corners(width: int, height: int) -> None:
     rng = np.random.default_rng(0)
     for _ in range(200):
-        left, top, right, bottom = random_part(width, height, min_crop_area=0.08, rng=rng)
+        left, top, right, bottom = random_crop_box(width, height, min_crop_area=0.08, rng=rng)
         assert 0 <= left < right <= width
         assert 0 <= top < bottom <= height
         assert all(corner == int(corner) for corner in (left, top, right, bottom))
@@ -18,7 +18,7 @@ def test_random_parts_lie_in_the_image_with_whole_corners(width: int, height: in
 
 def test_shares_and_shapes_are_spread_as_asked_for() -> None:
     rng = np.random.default_rng(0)
-    parts = np.array([random_part(1000, 1000, min_crop_area=0.25, rng=rng) for _ in range(3000)])
+    parts = np.array([random_crop_box(1000, 1000, min_crop_area=0.25, rng=rng) for _ in range(3000)])
     across, down = parts[:, 2] - parts[:, 0], parts[:, 3] - parts[:, 1]
     share, shape = across * down / 1e6, across / down
     assert share.min() == pytest.approx(0.25, abs=0.01)
@@ -31,20 +31,20 @@ def test_shares_and_shapes_are_spread_as_asked_for() -> None:
 
 
 def test_an_image_of_an_extreme_shape_gives_its_middle() -> None:
-    found = random_part(1000, 10, min_crop_area=1.0, rng=np.random.default_rng(0))
+    found = random_crop_box(1000, 10, min_crop_area=1.0, rng=np.random.default_rng(0))
     assert list(found) == [493, 0, 506, 10]
-    found = random_part(10, 1000, min_crop_area=1.0, rng=np.random.default_rng(0))
+    found = random_crop_box(10, 1000, min_crop_area=1.0, rng=np.random.default_rng(0))
     assert list(found) == [0, 493, 10, 506]
 
 
 def test_the_middle_part() -> None:
-    assert middle_part(300, 200, share=1) == (50, 0, 250, 200)
-    assert middle_part(300, 200, share=0.5) == (100, 50, 200, 150)
+    assert centre_crop_box(300, 200, share=1) == (50, 0, 250, 200)
+    assert centre_crop_box(300, 200, share=0.5) == (100, 50, 200, 150)
 
 
 def test_every_place_is_reached() -> None:
     rng = np.random.default_rng(0)
-    parts = [random_part(6, 6, min_crop_area=0.6, rng=rng) for _ in range(300)]
+    parts = [random_crop_box(6, 6, min_crop_area=0.6, rng=rng) for _ in range(300)]
     smaller = [part for part in parts if part[2] - part[0] == 5]
     assert {part[0] for part in smaller} == {0, 1}
     assert {part[2] for part in smaller} == {5, 6}

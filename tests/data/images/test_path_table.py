@@ -36,7 +36,7 @@ def test_the_first_path_with_a_nul_byte() -> None:
     ],
 )
 def test_the_first_path_that_is_there_twice(paths: list[str], expected: tuple[int, int] | None) -> None:
-    assert PathTable.of(paths).first_twice() == expected
+    assert PathTable.of(paths).first_duplicate() == expected
 
 
 @pytest.mark.parametrize("chosen", [[], [2], [3, 0, 2, 2]])

@@ -28,20 +28,20 @@ def test_evaluation_shows_the_middle() -> None:
 
 
 def test_without_augmentation_training_sees_what_evaluation_sees() -> None:
-    assert np.array_equal(Augmentation(crop="none", flip=False).of_file(read, EVALUATION, rng()), EVALUATION(read))
+    assert np.array_equal(Augmentation(crop="none", flip=False).augment_file(read, EVALUATION, rng()), EVALUATION(read))
 
 
 def test_padded_crops_are_shifts_of_the_evaluation_image() -> None:
     augment = Augmentation(crop="padded", flip=False, pad=2)
     padded = np.pad(EVALUATION(read), ((2, 2), (2, 2), (0, 0)))
     shifts = {padded[y : y + 8, x : x + 8].tobytes() for y in range(5) for x in range(5)}
-    found = {augment.of_file(read, EVALUATION, rng(seed)).tobytes() for seed in range(300)}
+    found = {augment.augment_file(read, EVALUATION, rng(seed)).tobytes() for seed in range(300)}
     assert found == shifts
 
 
 def test_half_of_the_images_are_flipped() -> None:
     augment = Augmentation(crop="none", flip=True)
-    found = [augment.of_file(read, EVALUATION, rng(seed)) for seed in range(100)]
+    found = [augment.augment_file(read, EVALUATION, rng(seed)) for seed in range(100)]
     mirrored = [np.array_equal(one, EVALUATION(read)[:, ::-1]) for one in found]
     assert all(
         np.array_equal(one, EVALUATION(read)) for one, flipped in zip(found, mirrored, strict=True) if not flipped
@@ -57,7 +57,7 @@ def test_every_setting_changes_something(change: dict[str, object]) -> None:
     settings: dict[str, object] = {"crop": "resized", "flip": False, "min_crop_area": 0.1}
     plain = Augmentation(**settings)  # type: ignore[arg-type]
     changed = Augmentation(**(settings | change))  # type: ignore[arg-type]
-    run = [partial(one.of_file, read, EVALUATION) for one in (plain, changed)]
+    run = [partial(one.augment_file, read, EVALUATION) for one in (plain, changed)]
     assert any(not np.array_equal(run[0](rng(seed)), run[1](rng(seed))) for seed in range(10))
     assert np.array_equal(run[1](rng(5)), run[1](rng(5)))
 

@@ -102,7 +102,7 @@ def test_normalisation(recipe: Make) -> None:
     assert found.std_K == pytest.approx(pixels.std(axis=(0, 1, 2)).tolist(), abs=1e-9)
     assert normalisation_of(recipe(normalise="none"), splits) == Normalisation((0.0,) * 3, (1.0,) * 3)
     digits = load_recipe("digits/ce", {"data.normalise": "imagenet"}).data
-    with pytest.raises(RequestError, match="is for three channels, not 1"):
+    with pytest.raises(RequestError, match="needs three channels, not 1"):
         normalisation_of(digits, load_splits(digits))
 
 
@@ -172,9 +172,9 @@ def test_feature_rows_are_not_augmented(tmp_path: Path, change: dict[str, Any], 
 
 def test_a_hole_larger_than_the_image_is_refused(recipe: Make) -> None:
     load_splits(recipe(cutout=8))
-    with pytest.raises(RequestError, match=r"data\.cutout=9 is larger than the images, which have 8 x 8 pixels; lower"):
+    with pytest.raises(RequestError, match=r"data\.cutout=9 is larger than the images of 8 x 8 pixels; lower"):
         load_splits(recipe(cutout=9))
-    with pytest.raises(RequestError, match=r"data\.cutout=33 is larger than the images, which have 32 x 32"):
+    with pytest.raises(RequestError, match=r"data\.cutout=33 is larger than the images of 32 x 32"):
         load_splits(load_recipe("digits/ce", {"data.cutout": 33}).data)
 
 
@@ -185,5 +185,5 @@ def test_a_hole_larger_than_the_image_is_refused(recipe: Make) -> None:
 )
 def test_what_is_for_files_is_refused_for_data_in_memory(change: dict[str, Any]) -> None:
     data = load_recipe("digits/ce", {f"data.{name}": value for name, value in change.items()}).data
-    with pytest.raises(RequestError, match=rf"data\.{next(iter(change))}=.* is for image files"):
+    with pytest.raises(RequestError, match=rf"data\.{next(iter(change))}=.* needs image files"):
         load_splits(data)

@@ -13,7 +13,7 @@ from elfnet.data.images.transforms import Augmentation, Evaluation
 from elfnet.data.loading.feed import (
     BatchSource,
     EvaluationFeed,
-    InMemory,
+    InMemorySource,
     PairedFeed,
     Read,
     Request,
@@ -247,7 +247,7 @@ class Shifted:
         return Request(np.roll(batch.rows_r, -1), np.roll(batch.repeat_r, -1))
 
 
-class Counting(InMemory):
+class Counting(InMemorySource):
     """Numbered images that tell what was asked for; those with numbers in `broken` cannot be read."""
 
     def __init__(self, broken: Sequence[int] = ()) -> None:

@@ -28,7 +28,7 @@ from elfnet.errors import WorkError
 
 CPU = torch.device("cpu")
 UNIT = Normalisation((0.0,) * 3, (1 / 255,) * 3)
-UNSHARDED = Evaluation(image_size=8, resize=8)
+WHOLE_IMAGE = Evaluation(image_size=8, resize=8)
 PLAIN = Augmentation(crop="none", flip=False)
 FULL = Augmentation(
     crop="resized", flip=True, policy=RandAugment(operations=1), jitter=0.4, cutout=3, random_erasing=0.5
@@ -55,7 +55,7 @@ def training(
 ) -> SampledFeed:
     source = FileSource(
         Decoder(files, Limits()),
-        UNSHARDED,
+        WHOLE_IMAGE,
         normalisation,
         device=CPU,
         workers=workers,
@@ -69,7 +69,7 @@ def training(
 
 def evaluation(files: ImageFiles, **changes: Any) -> EvaluationFeed:
     settings: dict[str, Any] = {"device": CPU, "workers": 0} | changes
-    return EvaluationFeed(FileSource(Decoder(files, Limits()), UNSHARDED, UNIT, **settings), len(files), batch_size=5)
+    return EvaluationFeed(FileSource(Decoder(files, Limits()), WHOLE_IMAGE, UNIT, **settings), len(files), batch_size=5)
 
 
 def by_example(batches: SampledFeed, files: ImageFiles, epoch: int) -> dict[int, bytes]:
@@ -191,7 +191,7 @@ def test_a_file_beyond_the_limit_is_refused(files: ImageFiles) -> None:
     Path(files.name(0)).write_bytes(bytes(2000))
     limited = Decoder(files, Limits(max_bytes=1000))
     with pytest.raises(UnreadableImageError, match=r"has more than 0\.001 MB; raise data\.max_megabytes"):
-        limited.part(0, UNSHARDED._middle)
+        limited.part(0, WHOLE_IMAGE._centre)
 
 
 def test_a_killed_worker_is_reported_in_one_line(files: ImageFiles) -> None:

@@ -13,7 +13,7 @@ from elfnet.data.images.decode import Limits, UnreadableImageError
 from elfnet.data.images.files import Decoder, ImageFiles
 from elfnet.data.images.resize import Part
 from elfnet.data.loading import pack as pack_images
-from elfnet.data.loading.pack import PackedImages, pack_fingerprint, packed
+from elfnet.data.loading.pack import PackedImages, open_or_create_pack, pack_fingerprint
 from elfnet.data.sources.folder import folder
 from elfnet.data.types import SourceRequest
 from elfnet.errors import WorkError
@@ -30,7 +30,7 @@ def files(image_folder: Callable[..., Path]) -> ImageFiles:
 
 def pack(files: ImageFiles, directory: Path, **changes: Any) -> PackedImages:
     settings: dict[str, Any] = {"side": 20, "workers": 0, "unreadable": "stop"}
-    return packed(files, Decoder(files, Limits()), directory, **(settings | changes))
+    return open_or_create_pack(files, Decoder(files, Limits()), directory, **(settings | changes))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -109,7 +109,7 @@ def test_a_file_of_other_images_under_this_name_is_refused(files: ImageFiles, tm
     file = pack(files, tmp_path / "cache").file
     other = pack(files, tmp_path / "cache", side=21).file
     other.replace(file)
-    with pytest.raises(WorkError, match="are of other images"):
+    with pytest.raises(WorkError, match="contain other images"):
         pack(files, tmp_path / "cache")
 
 

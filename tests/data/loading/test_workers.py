@@ -17,14 +17,14 @@ from torch.utils.data import Dataset
 from elfnet.data.images.decode import Limits
 from elfnet.data.images.files import Decoder, ImageFiles
 from elfnet.data.images.transforms import Evaluation
-from elfnet.data.loading.pack import packed
+from elfnet.data.loading.pack import open_or_create_pack
 from elfnet.data.loading.workers import BatchReader, ReadBatch, WorkerProcesses
 from elfnet.data.sources.folder import folder
 from elfnet.data.types import SourceRequest
 from elfnet.errors import WorkError
 
 Write = Callable[..., Path]
-UNSHARDED = Evaluation(image_size=8, resize=8)
+WHOLE_IMAGE = Evaluation(image_size=8, resize=8)
 # No main guard, and read from standard input or from a file: both are what people write.
 SCRIPT = """
 import sys, threading
@@ -63,9 +63,9 @@ def read(reader: Dataset[ReadBatch], workers: int) -> list[bytes]:
 
 
 def test_packed_images_are_sent_as_the_name_of_their_file(images: ImageFiles, tmp_path: Path) -> None:
-    cache = packed(images, Decoder(images, Limits()), tmp_path, side=10, workers=0, unreadable="stop")
+    cache = open_or_create_pack(images, Decoder(images, Limits()), tmp_path, side=10, workers=0, unreadable="stop")
     assert len(pickle.dumps(cache)) - len(pickle.dumps(images)) < 500 < cache.file.stat().st_size
-    assert read(BatchReader(cache, UNSHARDED), 2) == read(BatchReader(cache, UNSHARDED), 0)
+    assert read(BatchReader(cache, WHOLE_IMAGE), 2) == read(BatchReader(cache, WHOLE_IMAGE), 0)
 
 
 def test_relative_paths_are_those_of_whoever_asks(
@@ -74,7 +74,7 @@ def test_relative_paths_are_those_of_whoever_asks(
     root = image_folder({"a": 3, "b": 2}).relative_to(tmp_path)
     monkeypatch.chdir(tmp_path)
     images: ImageFiles = folder(SourceRequest(root=root, image_size=8)).train
-    reader = BatchReader(Decoder(replace(images, root=root), Limits()), UNSHARDED)
+    reader = BatchReader(Decoder(replace(images, root=root), Limits()), WHOLE_IMAGE)
     assert read(reader, 1) == read(reader, 0)
 
 
@@ -83,7 +83,7 @@ def test_workers_have_none_of_the_threads_of_this_process(images: ImageFiles) ->
     stop = threading.Event()
     thread = threading.Thread(target=stop.wait)
     thread.start()
-    reader = BatchReader(Decoder(images, Limits()), UNSHARDED)
+    reader = BatchReader(Decoder(images, Limits()), WHOLE_IMAGE)
     processes = WorkerProcesses(reader, workers=1, device=torch.device("cpu"), keep_workers=True)
     try:
         list(processes.read(0, [np.arange(5)]))

@@ -118,7 +118,7 @@ def test_archives_are_read_without_unpacking(release: Release, layout: Layout, t
 def test_another_file_is_no_place(tmp_path: Path) -> None:
     other = tmp_path / "notes.txt"
     other.write_text("")
-    with pytest.raises(RequestError, match=r"notes.txt is a file, and not cifar-10-binary.tar.gz; name that archive"):
+    with pytest.raises(RequestError, match=r"notes.txt is a file other than cifar-10-binary.tar.gz; name that archive"):
         load_cifar(CIFAR10, other)
 
 

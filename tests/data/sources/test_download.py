@@ -102,7 +102,7 @@ def test_a_terminal_gets_a_bar(server: FileServer, tmp_path: Path) -> None:
 def test_a_cut_download_is_kept_and_continued(server: FileServer, tmp_path: Path) -> None:
     target, part = tmp_path / "file.tar.gz", tmp_path / "file.tar.gz.part"
     server.cut_after = 300_000
-    with pytest.raises(WorkError, match="closed after 300000 of 1024000 bytes; run again to go on, or fetch"):
+    with pytest.raises(WorkError, match="closed after 300000 of 1024000 bytes; run again to resume, or download"):
         download(server.url, target, md5=MD5, console=quiet())
     assert not target.exists()
     assert part.read_bytes() == CONTENT[:300_000]
@@ -152,7 +152,7 @@ def test_an_altered_download_leaves_an_older_file_alone(server: FileServer, tmp_
 
 def test_an_answer_that_is_not_the_file(server: FileServer, tmp_path: Path) -> None:
     server.status = 404
-    way_out = re.escape(f"by hand and put it at {tmp_path / 'file.tar.gz'}")
+    way_out = re.escape(f"by hand to {tmp_path / 'file.tar.gz'}")
     with pytest.raises(WorkError, match=f"the server answered 404 Not Found; .*{way_out}"):
         download(server.url, tmp_path / "file.tar.gz", md5=MD5, console=quiet())
 

@@ -58,7 +58,7 @@ def test_splits_and_groups(tmp_path: Path) -> None:
         ({"X": np.array([[1.0], [np.nan]]), "y": np.array([0, 1])}, WorkError, "row 1 of .* not finite"),
         ({"X": np.array([[1], [None]], object), "y": np.array([0, 1])}, WorkError, "must be an .npz file of plain"),
         ({"X": numbered(0), "y": np.zeros(0, int)}, WorkError, "has no row"),
-        ({"X": numbered(2), "y": np.array([7, 7])}, WorkError, r"train\.npz has one class only \('7'\)"),
+        ({"X": numbered(2), "y": np.array([7, 7])}, WorkError, r"train\.npz has only one class \('7'\)"),
     ],
     ids=["no y", "lengths", "flat", "float labels", "nan", "objects", "empty", "one class"],
 )
@@ -124,7 +124,7 @@ def test_parquet_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     there = listings_at(tmp_path / "t.parquet", SourceRequest(), features=True)
     assert (there["train"].label_names, there["train"].labels_N.tolist()) == (("x", "y"), [0, 1])
     columns["b"] = ["no", "numbers"]
-    with pytest.raises(WorkError, match="not numbers"):
+    with pytest.raises(WorkError, match="without numbers"):
         features(SourceRequest(train=tmp_path / "t.parquet"))
     with pytest.raises(RequestError, match="no column 'icd'"):
         features(SourceRequest(train=tmp_path / "t.parquet", label_column="icd"))

@@ -113,7 +113,7 @@ def test_a_link_to_itself_is_named(image_folder: Write, place: str) -> None:
 
 
 def test_one_class_only(image_folder: Write) -> None:
-    with pytest.raises(WorkError, match=r"images has one class only \('a'\); a classifier needs two"):
+    with pytest.raises(WorkError, match=r"images has only one class \('a'\); a classifier needs at least two"):
         folder(SourceRequest(root=image_folder({"a": 3})))
 
 

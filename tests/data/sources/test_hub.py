@@ -121,7 +121,7 @@ def test_groups_stay_together(found: dict[str, Any]) -> None:
 def test_what_is_missing_is_named(found: dict[str, Any]) -> None:
     with pytest.raises(WorkError, match=r"cannot load 'dogs' from the hub \(no dogs\); check the name"):
         hub(SourceRequest(hub="dogs"))
-    with pytest.raises(WorkError, match=r"no column of classes called 'breed'; .*data\.label_column: label"):
+    with pytest.raises(WorkError, match=r"no class column 'breed'; .*data\.label_column: label"):
         hub(SourceRequest(hub="pets", label_column="breed"))
     with pytest.raises(RequestError, match=r"needs data\.hub"):
         hub(SourceRequest())
@@ -129,7 +129,7 @@ def test_what_is_missing_is_named(found: dict[str, Any]) -> None:
     with pytest.raises(WorkError, match="has no split train; it has: test"):
         hub(SourceRequest(hub="pets"))
     found["train"] = Rows({"label": ClassLabel(["cat"])}, {"label": [0]})
-    with pytest.raises(WorkError, match="has no column of images; it has: label"):
+    with pytest.raises(WorkError, match="has no image column; it has: label"):
         hub(SourceRequest(hub="pets"))
 
 

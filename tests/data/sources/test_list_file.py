@@ -32,7 +32,7 @@ def test_classes_without_a_folder_of_their_own_are_called_by_number(tmp_path: Pa
     ("text", "expected"),
     [
         ("a.png 0\nb.png\n", r"line 2 of .*list\.txt has no label: 'b\.png'"),
-        ("a.png 0\nb.png one\n", r"line 2 of .*list\.txt has label 'one', which is no number of a class"),
+        ("a.png 0\nb.png one\n", r"line 2 of .*list\.txt has label 'one', which is not a class number"),
         ("a.png -1\n", r"line 1 .* has label '-1'"),
         ("a.png 0.5\n", r"line 1 .* has label '0\.5'"),
         ("a.png 99999999999999999999\n", r"line 1 .* has label '9999"),
@@ -44,7 +44,7 @@ def test_a_broken_line_is_named(tmp_path: Path, text: str, expected: str) -> Non
 
 
 def test_a_gap_an_empty_and_a_missing_list(tmp_path: Path) -> None:
-    with pytest.raises(WorkError, match="has no example of label 1, but has label 2; labels must run from 0 on"):
+    with pytest.raises(WorkError, match="has no example of label 1, but has label 2; labels must start at 0"):
         lists(SourceRequest(train=written(tmp_path, "a.png 0\nb.png 2\n")))
     with pytest.raises(WorkError, match="has no example of label 0, but has label 999999999"):
         lists(SourceRequest(train=written(tmp_path, "a.png 999999999\n")))
@@ -53,7 +53,7 @@ def test_a_gap_an_empty_and_a_missing_list(tmp_path: Path) -> None:
     with pytest.raises(WorkError, match=r"data\.train=nowhere\.txt: there is no such file \(nowhere\.txt nor .+/"):
         lists(SourceRequest(train=Path("nowhere.txt"), root=tmp_path))
     there = written(tmp_path, "a.png 0\nb.png 1\n")
-    with pytest.raises(WorkError, match=r"data\.test=no\.json: .* set data\.test to nothing .*to hold examples out"):
+    with pytest.raises(WorkError, match=r"data\.test=no\.json: .* set data\.test to an empty value to hold out"):
         lists(SourceRequest(train=there, test=Path("no.json")))
     with pytest.raises(RequestError, match=r"needs data\.train"):
         lists(SourceRequest())
@@ -82,7 +82,7 @@ def test_a_list_is_also_looked_for_beside_the_images(tmp_path: Path, monkeypatch
 def test_what_is_no_text_is_not_read_as_lines(tmp_path: Path) -> None:
     file = tmp_path / "image.png"
     file.write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
-    expected = r"image\.png is not a text list \(line 3 has a NUL byte\); a list has lines of path and label$"
+    expected = r"image\.png is not a text list \(line 3 has a NUL byte\); a list has one path and label per line$"
     with pytest.raises(WorkError, match=expected):
         read_list(file, tmp_path)
 
@@ -105,7 +105,7 @@ def test_a_file_that_is_listed_twice_is_named_with_its_labels(tmp_path: Path) ->
 
 
 def test_one_class_only(tmp_path: Path) -> None:
-    with pytest.raises(WorkError, match=r"list\.txt has one class only \('cats'\); a classifier needs two"):
+    with pytest.raises(WorkError, match=r"list\.txt has only one class \('cats'\); a classifier needs at least two"):
         lists(SourceRequest(train=written(tmp_path, "cats/a.png 0\ncats/b.png 0\n")))
 
 

@@ -44,11 +44,11 @@ def test_whole_numbers_are_classes_by_value_and_may_have_gaps(tmp_path: Path) ->
     [
         ("file,label\na,0\n", RequestError, r"no column 'path'; it has: file, label; .* data\.path_column"),
         ("path,class\na,0\n", RequestError, r"no column 'label'; .* data\.label_column"),
-        ("", WorkError, r"table\.csv is empty; it needs a line of column names"),
+        ("", WorkError, r"table\.csv is empty; it needs a line with column names"),
         ("\n\n", WorkError, r"table\.csv is empty"),
         ("path,label\na,0\n\nb\0,1\n", WorkError, r"line 4 of .*table\.csv has a NUL byte in path: 'b\\x00'"),
         ("path,label\na,cat\na,dog\n", WorkError, r"lists a twice, as 'cat' and as 'dog'"),
-        ("path,label\na,cat\n", WorkError, r"table\.csv has one class only \('cat'\)"),
+        ("path,label\na,cat\n", WorkError, r"table\.csv has only one class \('cat'\)"),
         ("path,label\na,0\nb,\n", WorkError, r"line 3 of .*table\.csv has no label: 'b,'"),
         ("path,label\na,0\nb\n", WorkError, "line 3 .* has no label"),
         ("path,label\n", WorkError, "lists no example"),

@@ -1,4 +1,4 @@
-"""Images: decoding with limits, resizing, crops, augmentation policies, and random numbers per example."""
+"""Images: safe decoding, resizing, crops, augmentation policies, and random numbers per example."""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,7 @@
-"""Decoding one image safely: limits before anything is decoded, known formats only, upright, in RGB.
+"""Safe decoding of one image: limits on size, known formats only, EXIF orientation applied, converted to RGB.
 
-A JPEG decoder can decode at a half, a quarter or an eighth of the size at a fraction of the cost. That is used only
-where what is left still has at least the pixels that are needed.
+A JPEG can be decoded at 1/2, 1/4 or 1/8 of its size at a fraction of the cost. This is used only if the result still
+has at least as many pixels as needed. `UnreadableLog` counts or refuses images that cannot be read.
 """
 
 import io
@@ -20,39 +20,9 @@ from elfnet.errors import WorkError
 
 _log = logging.getLogger("elfnet.data")
 
-
-class UnreadableImageError(WorkError):
-    """An image that is missing, damaged, too large, or of a kind that is not read; the message has its path."""
-
-
-class Unreadable:
-    """Keeps account of unreadable images.
-
-    Args:
-        action: "stop" raises at the first one; "skip" logs each once and counts them.
-    """
-
-    def __init__(self, action: str) -> None:
-        self._stop = action == "stop"
-        self._seen: set[str] = set()
-
-    @property
-    def count(self) -> int:
-        """Different images that were skipped so far."""
-        return len(self._seen)
-
-    def meet(self, failures: Iterable[tuple[str, str]]) -> None:
-        """Take (name, what is wrong) of images that could not be read."""
-        for name, what in failures:
-            if self._stop:
-                raise UnreadableImageError(f"{what}; repair or remove it, or set data.unreadable=skip")
-            if name not in self._seen:
-                self._seen.add(name)
-                _log.warning("skipped: %s (%d so far)", what, len(self._seen))
-
-
-# Formats whose decoders run in Pillow itself; none that starts another program.
+# Only formats that Pillow decodes itself; some others start an external program.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
+# Exceptions that Pillow raises for damaged files.
 DAMAGE = (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error, OverflowError, IndexError, TypeError)
 _ORIENTATION = 0x0112
 _UPRIGHT = {
@@ -67,9 +37,18 @@ _UPRIGHT = {
 _SIDEWAYS = (5, 6, 7, 8)
 
 
+class UnreadableImageError(WorkError):
+    """An image is missing, damaged, too large or of an unsupported format; the message names it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What is refused before it is decoded: a small file may decode to gigabytes."""
+    """Largest image that is decoded: a small file may decode to gigabytes.
+
+    Attributes:
+        max_pixels: Largest number of pixels, width times height.
+        max_bytes: Largest size of the encoded image.
+    """
 
     max_pixels: int = 80_000_000
     max_bytes: int = 64_000_000
@@ -83,66 +62,74 @@ def read_crop(
     limits: Limits,
     downscale: bool = True,
 ) -> Pixels:
-    """Decode, stand upright, and bring a part of an image to a size: uint8 (H, W, 3).
+    """Decode an image, apply its orientation, and crop and resize it.
 
     Args:
-        name: the image's path, for messages.
-        choose: gets width and height, gives the part to take and its size afterwards.
-        downscale: let the JPEG decoder decode at less than full size where that leaves enough pixels.
+        content: The encoded image.
+        name: Path of the image, for messages.
+        choose: Returns the part to crop and its new size, given width and height of the upright image.
+        limits: Larger images are refused before they are decoded.
+        downscale: Decode JPEGs at a reduced size if that leaves enough pixels.
+
+    Returns:
+        uint8 pixels of shape (H, W, 3).
+
+    Raises:
+        UnreadableImageError: If the image is damaged, too large or of an unsupported format.
     """
     try:
-        with _opened(content, name, limits) as image:
-            turned = _orientation(image)
-            width, height = image.size[::-1] if turned in _SIDEWAYS else image.size
+        with _open(content, name, limits) as image:
+            orientation = _orientation(image)
+            width, height = image.size[::-1] if orientation in _SIDEWAYS else image.size
             part = choose(width, height)
             box, size = part.box, part.size
             if downscale and image.format == "JPEG":
                 _decode_smaller(image, min((box[2] - box[0]) / size[0], (box[3] - box[1]) / size[1]))
             image.load()
-            upright = image.transpose(_UPRIGHT[turned]) if turned in _UPRIGHT else image
+            upright = image.transpose(_UPRIGHT[orientation]) if orientation in _UPRIGHT else image
             scaled_width, scaled_height = upright.size
             if (scaled_width, scaled_height) != (width, height):
-                across, down = scaled_width / width, scaled_height / height
-                box = (box[0] * across, box[1] * down, box[2] * across, box[3] * down)
+                x_scale, y_scale = scaled_width / width, scaled_height / height
+                box = (box[0] * x_scale, box[1] * y_scale, box[2] * x_scale, box[3] * y_scale)
             return resized_image(to_rgb(upright, name), part._replace(box=box))
     except UnreadableImageError:
         raise
     except UnidentifiedImageError as error:
-        # Pillow's own words are about an object in memory.
+        # Pillow's own message is about an object in memory.
         raise UnreadableImageError(f"image {name} is damaged or not an image") from error
     except (*DAMAGE, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        what = str(error).strip() or type(error).__name__
-        raise UnreadableImageError(f"image {name} is damaged or not an image ({what})") from error
+        problem = str(error).strip() or type(error).__name__
+        raise UnreadableImageError(f"image {name} is damaged or not an image ({problem})") from error
 
 
 def image_size(content: bytes, name: str, limits: Limits) -> tuple[int, int]:
-    """(width, height) after the whole image was decoded: what cannot be decoded has none."""
-    height, width, _ = read_crop(content, name, choose=_whole, limits=limits).shape
+    """Decode the whole image and return (width, height) of the upright image."""
+    height, width, _ = read_crop(content, name, choose=_whole_image, limits=limits).shape
     return width, height
 
 
-def _whole(width: int, height: int) -> Part:
+def _whole_image(width: int, height: int) -> Part:
     return Part((0, 0, width, height), (width, height))
 
 
-def _opened(content: bytes, name: str, limits: Limits) -> Image.Image:
+def _open(content: bytes, name: str, limits: Limits) -> Image.Image:
     if not content:
         raise UnreadableImageError(f"image {name} is empty")
     with warnings.catch_warnings():
-        # Pillow warns of large images by a limit of its own; ours is the one that counts.
+        # Pillow warns about large images by its own limit; `limits` is checked instead.
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
         image = Image.open(io.BytesIO(content), formats=FORMATS)
     width, height = image.size
     if width * height > limits.max_pixels:
         raise UnreadableImageError(
             f"image {name} has {width} x {height} pixels, more than {limits.max_pixels / 1e6:g} million; "
-            "raise data.max_megapixels if it is no mistake"
+            "raise data.max_megapixels if this is intended"
         )
     return image
 
 
 def _orientation(image: Image.Image) -> int:
-    """How the camera was held: 1 is upright. Unreadable metadata is no reason to refuse the pixels."""
+    """The EXIF orientation; 1 (upright) if there is none or it cannot be read."""
     try:
         return int(image.getexif().get(_ORIENTATION, 1))
     except DAMAGE:
@@ -150,7 +137,7 @@ def _orientation(image: Image.Image) -> int:
 
 
 def _decode_smaller(image: Image.Image, factor: float) -> None:
-    """Ask the JPEG decoder for 1/2, 1/4 or 1/8 of the size if the part is at least so many times what is needed."""
+    """Make the JPEG decoder decode at 1/2, 1/4 or 1/8 of the size, at most by the `factor` of the later resizing."""
     scale = max((s for s in (1, 2, 4, 8) if s <= factor), default=1)
     if scale > 1:
         width, height = image.size
@@ -158,7 +145,7 @@ def _decode_smaller(image: Image.Image, factor: float) -> None:
 
 
 def to_rgb(image: Image.Image, name: str) -> Image.Image:
-    """Any mode as RGB: transparency on white, 16-bit grey by its high byte."""
+    """Convert an image of any mode to RGB: transparency becomes white, 16-bit grey keeps its high byte."""
     if image.mode == "RGB":
         return image
     if image.mode.startswith("I"):
@@ -173,3 +160,29 @@ def to_rgb(image: Image.Image, name: str) -> Image.Image:
         under = Image.new("RGBA", over.size, "white")
         return Image.alpha_composite(under, over).convert("RGB")
     return image.convert("RGB")
+
+
+class UnreadableLog:
+    """Reports unreadable images.
+
+    Args:
+        action: "stop" raises at the first one; "skip" logs a warning per image and counts them.
+    """
+
+    def __init__(self, action: str) -> None:
+        self._stop = action == "stop"
+        self._seen: set[str] = set()
+
+    @property
+    def count(self) -> int:
+        """Number of different images skipped so far."""
+        return len(self._seen)
+
+    def report(self, failures: Iterable[tuple[str, str]]) -> None:
+        """Report images that could not be read, as pairs of name and problem."""
+        for name, problem in failures:
+            if self._stop:
+                raise UnreadableImageError(f"{problem}; repair or remove it, or set data.unreadable=skip")
+            if name not in self._seen:
+                self._seen.add(name)
+                _log.warning("skipped: %s (%d so far)", problem, len(self._seen))

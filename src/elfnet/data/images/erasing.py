@@ -1,18 +1,18 @@
-"""Which rectangle of an image is erased: Cutout (DeVries and Taylor 2017) and random erasing (Zhong et al. 2020)."""
+"""Rectangles to erase from an image: Cutout (DeVries and Taylor 2017) and random erasing (Zhong et al. 2020)."""
 
 import math
 from typing import NamedTuple
 
 import numpy as np
 
-AREAS = (0.02, 0.33)  # of random erasing, as shares of the image
-RATIOS = (0.3, 3.3)  # height : width of the erased rectangle, drawn evenly on a logarithmic scale
+AREAS = (0.02, 0.33)  # area of the rectangle of random erasing, as a fraction of the image
+RATIOS = (0.3, 3.3)  # its height divided by its width, uniform on a logarithmic scale
 TRIES = 10
 _LOG_RATIOS = (math.log(RATIOS[0]), math.log(RATIOS[1]))
 
 
 class Hole(NamedTuple):
-    """Rows `top` to `bottom` and columns `left` to `right`, the last ones excluded. All zero: no hole."""
+    """A rectangle to erase: rows `top` to `bottom`, columns `left` to `right`, ends excluded. All zero: nothing."""
 
     top: int = 0
     left: int = 0
@@ -21,18 +21,18 @@ class Hole(NamedTuple):
 
 
 def cutout(height: int, width: int, *, side: int, rng: np.random.Generator) -> Hole:
-    """A square of `side` pixels whose centre lies anywhere in the image; what is outside the image is cut off."""
+    """Draw a square of `side` pixels with its centre anywhere in the image, clipped to the image."""
     y, x = rng.random(2).tolist()
     top, left = int(y * height) - side // 2, int(x * width) - side // 2
     return Hole(max(top, 0), max(left, 0), min(top + side, height), min(left + side, width))
 
 
 def random_erasing(height: int, width: int, *, probability: float, rng: np.random.Generator) -> Hole:
-    """A rectangle of random area and shape, all inside the image, with a probability.
+    """Draw a rectangle of random area and shape inside the image, with a probability.
 
-    The first of ten draws that fits is taken; if none does, nothing is erased.
+    The first of ten draws that fits is taken; if none fits, nothing is erased.
     """
-    # All numbers at once, whichever of the draws fits: what follows then draws the same numbers whatever the image is.
+    # The number of draws does not depend on the image, so that later random numbers do not, either.
     happens, *drawn = rng.random(1 + 4 * TRIES).tolist()
     if happens >= probability:
         return Hole()

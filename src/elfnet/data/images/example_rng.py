@@ -1,16 +1,16 @@
-"""Random numbers of single examples: a pure function of (seed, epoch, row, repeat).
+"""Random numbers per example, as a pure function of (seed, epoch, row, repeat).
 
-Neither batch size nor the number of worker processes or training processes changes what an example looks like, and an
-epoch can be run again after a resume.
+So the augmentation of an example does not depend on the batch size or on the number of processes, and an epoch can be
+repeated after a resume.
 """
 
 import numpy as np
 
 
 class ExampleRng:
-    """The random numbers of an epoch by row, from a generator that is a function of a key and a counter.
+    """Random number generators of the examples of an epoch.
 
-    One generator is set to where the numbers of an example begin: making a new one takes many times as long.
+    One counter-based generator is moved to the start of each example: creating a new one is many times slower.
     """
 
     def __init__(self, seed: int, epoch: int) -> None:
@@ -23,8 +23,8 @@ class ExampleRng:
         """The generator of an example; valid until the next call.
 
         Args:
-            row: position of the example in the training split.
-            repeat: how often it was shown in this epoch before.
+            row: Position of the example in the training split.
+            repeat: How often the example was shown before in this epoch.
         """
         self._state["state"]["counter"] = np.array([0, 0, row, repeat], dtype=np.uint64)
         self._bits.state = self._state

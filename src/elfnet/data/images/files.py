@@ -1,7 +1,6 @@
-"""Images that stay on disk and are decoded when a batch needs them."""
+"""Encoded images that are decoded when a batch needs them: compact path tables, image files and their decoder."""
 
-# Shapes: N examples
-# Shapes: N paths
+# Shapes: N examples or paths, I selected ones
 
 import os
 from abc import abstractmethod
@@ -20,7 +19,11 @@ from elfnet.errors import WorkError
 
 
 class PathTable:
-    """Paths as one run of bytes and where each ends.
+    """Many paths in one bytes object, to save memory.
+
+    Args:
+        text: All paths, concatenated.
+        end_N: End of each path in `text`.
 
     Example:
         >>> PathTable.of(["a.png", "b/c.png"])[1]
@@ -32,6 +35,7 @@ class PathTable:
 
     @classmethod
     def of(cls, paths: Iterable[str | bytes]) -> "PathTable":
+        """Make a table from single paths."""
         text, ends = bytearray(), []
         for path in paths:
             text += path if isinstance(path, bytes) else os.fsencode(path)
@@ -49,20 +53,20 @@ class PathTable:
         return map(os.fsdecode, self.encoded())
 
     def encoded(self) -> Iterator[bytes]:
-        """The same as the file system has them."""
+        """The paths as bytes, as the file system has them."""
         start = 0
         for end in self.end_N.tolist():
             yield self.text[start:end]
             start = end
 
     def first_with_nul(self) -> int | None:
-        """The first path with a NUL byte, which no file can have."""
+        """Position of the first path with a NUL byte, which no file name can have; None if there is none."""
         place = self.text.find(b"\0")
         return None if place < 0 else int(np.searchsorted(self.end_N, place, side="right"))
 
-    def first_twice(self) -> tuple[int, int] | None:
-        """The first path that was there before: where it stood then, and where it stands again."""
-        # Hashes first: half a million paths in a set would cost as much memory as this table saves.
+    def first_duplicate(self) -> tuple[int, int] | None:
+        """Both positions of the first path that occurs twice; None if all paths differ."""
+        # Compare hashes first: a set of half a million paths would need the memory that this table saves.
         hash_N = np.fromiter(map(hash, self.encoded()), dtype=np.int64, count=len(self))
         hash_N.sort()
         if not (hash_N[1:] == hash_N[:-1]).any():
@@ -82,14 +86,14 @@ class PathTable:
         return PathTable(b"".join(parts), np.cumsum(end_I - start_I))
 
 
-MISSING = -1  # the size of a file that is not there
+MISSING = -1  # size of a file that does not exist
 
 
 class EncodedImages(Examples):
-    """Images as encoded bytes (JPEG, PNG ...), by position.
+    """Examples that are encoded images (JPEG, PNG ...).
 
     Attributes:
-        image_size: Side of the square that they are brought to, in pixels.
+        image_size: Side of the square input of the network, in pixels.
     """
 
     image_size: int
@@ -100,23 +104,28 @@ class EncodedImages(Examples):
 
     @abstractmethod
     def name(self, index: int) -> str:
-        """What messages call an image: its path."""
+        """Name of an image for messages, such as its path."""
 
     @abstractmethod
     def encoded(self, index: int, *, max_bytes: int) -> bytes:
-        """The bytes of an image; UnreadableImageError if they are more than allowed, or cannot be read."""
+        """The encoded bytes of an image.
+
+        Raises:
+            UnreadableImageError: If the image cannot be read or is larger than `max_bytes`.
+        """
 
     @abstractmethod
     def stamps(self) -> NDArray[np.int64]:
-        """Numbers that change when an image does, shape (N, 2): size and time of the last change."""
+        """Numbers that change if an image changes, shape (N, 2): size and modification time."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ImageFiles(EncodedImages):
-    """Paths below a root, and labels.
+    """Labelled image files.
 
     Attributes:
-        missing_files: "stop" refuses a split with a file that is not there; "skip" leaves it to whoever reads it.
+        root: Base directory of the paths.
+        missing_files: "stop" raises for a split with a missing file; "skip" leaves that to reading the image.
     """
 
     root: Path
@@ -148,12 +157,12 @@ class ImageFiles(EncodedImages):
             raise UnreadableImageError(f"cannot read image {path}: {error.strerror or error}") from error
         if len(content) > max_bytes:
             raise UnreadableImageError(
-                f"image {path} has more than {max_bytes / 1e6:g} MB; raise data.max_megabytes if it is no mistake"
+                f"image {path} has more than {max_bytes / 1e6:g} MB; raise data.max_megabytes if this is intended"
             )
         return content
 
     def sizes(self) -> Ints:
-        """Bytes of each file, shape (N,), read from the file system; `MISSING` where there is none."""
+        """Size of each file in bytes, shape (N,); `MISSING` for a file that does not exist."""
         return np.fromiter((size for size, _ in self._stats()), dtype=np.int64, count=len(self))
 
     def stamps(self) -> NDArray[np.int64]:
@@ -163,7 +172,7 @@ class ImageFiles(EncodedImages):
         base = os.fsencode(self.root) + b"/"
         for path in self.paths.encoded():
             try:
-                # By hand, since there may be half a million of them.
+                # os.stat and not pathlib: there may be half a million files.
                 found = os.stat(path if path.startswith(b"/") else base + path)  # noqa: PTH116
             except OSError:
                 yield MISSING, MISSING
@@ -171,7 +180,7 @@ class ImageFiles(EncodedImages):
                 yield found.st_size, found.st_mtime_ns
 
     def update_fingerprint(self, digest: Digest) -> None:
-        """Names, labels and sizes; not times, so that a copy of the data on another machine is the same data."""
+        """Paths, labels and sizes; no times, so that a copy of the data has the same fingerprint."""
         sizes_N = self.sizes()
         if self.missing_files == "stop" and (sizes_N == MISSING).any():
             position = int((sizes_N == MISSING).argmax())
@@ -188,15 +197,17 @@ class ImageFiles(EncodedImages):
 
 
 class ImageReader(Protocol):
-    """Reads parts of images by position."""
+    """Reads crops of images by position."""
 
-    def name(self, index: int) -> str: ...
+    def name(self, index: int) -> str:
+        """Name of an image for messages."""
 
-    def part(self, index: int, choose: Choose) -> Pixels: ...
+    def part(self, index: int, choose: Choose) -> Pixels:
+        """Crop the part of an image that `choose(width, height)` returns, and resize it."""
 
 
 class Decoder:
-    """Decodes when asked."""
+    """Reads crops of encoded images by decoding them on each access."""
 
     def __init__(self, images: EncodedImages, limits: Limits) -> None:
         self._images, self._limits = images, limits
@@ -205,6 +216,6 @@ class Decoder:
         return self._images.name(index)
 
     def part(self, index: int, choose: Choose) -> Pixels:
-        """The part of an image that `choose(width, height)` names, at the size it names."""
+        """Decode an image, crop the part that `choose(width, height)` returns, and resize it."""
         content = self._images.encoded(index, max_bytes=self._limits.max_bytes)
         return read_crop(content, self._images.name(index), choose=choose, limits=self._limits)

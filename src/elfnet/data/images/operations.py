@@ -1,11 +1,11 @@
-"""The image operations that AutoAugment, RandAugment and TrivialAugment choose from.
+"""The image operations of AutoAugment, RandAugment and TrivialAugment.
 
 Every operation takes an 8-bit image (mode "RGB", or "L" for one channel) and an amount in natural units, and returns an
-image of the same size and mode. What moves out of the image is lost; what moves in is mid-grey. Operations on colours
-leave an image of one channel as it is.
+image of the same size and mode. Pixels that move into the image are mid-grey. Operations on colours do not change
+images with one channel.
 
-Geometry and blending are Pillow's. Operations on values are NumPy's: Pillow gives the same images, but builds a table
-of all values in Python, which takes several times as long for small images.
+Geometry and blending use Pillow. Operations on values use NumPy: Pillow gives the same images, but builds a table of
+all values in Python, which is several times slower for small images.
 """
 
 # Shapes: V = 256 values
@@ -16,10 +16,10 @@ import numpy as np
 from PIL import Image, ImageEnhance
 
 FILL = 128
-"""Value of the pixels that a shear, translation or rotation moves into the image."""
+"""Value of pixels that a shear, translation or rotation moves into the image."""
 
 Operation = Callable[[Image.Image, float], Image.Image]
-"""Gets the image and the amount."""
+"""Takes an image and an amount, and returns the changed image."""
 
 
 def _affine(image: Image.Image, matrix: tuple[float, ...]) -> Image.Image:
@@ -64,7 +64,7 @@ def brightness(image: Image.Image, change: float) -> Image.Image:
 
 
 def color(image: Image.Image, change: float) -> Image.Image:
-    """Blend with the image without colour: -1 is grey, 0 the image itself. An image of one channel stays as it is."""
+    """Blend with the image without colour: -1 is grey, 0 the image itself. An image with one channel is not changed."""
     return image if image.mode == "L" else ImageEnhance.Color(image).enhance(1 + change)
 
 
@@ -84,13 +84,13 @@ def posterize(image: Image.Image, bits: float) -> Image.Image:
 
 
 def solarize(image: Image.Image, threshold: float) -> Image.Image:
-    """Invert values that are not below the threshold; 256 changes nothing."""
+    """Invert values that are at least the threshold; 256 changes nothing."""
     pixels = np.asarray(image)
     return Image.fromarray(np.where(pixels < threshold, pixels, ~pixels))
 
 
 def autocontrast(image: Image.Image, _amount: float) -> Image.Image:
-    """Stretch the values of each channel to 0..255; a channel of one value stays as it is."""
+    """Stretch the values of each channel to 0..255; a channel with a single value is not changed."""
     pixels = np.asarray(image)
     low = pixels.min(axis=(0, 1)).astype(np.float64)
     high = pixels.max(axis=(0, 1))
@@ -107,7 +107,7 @@ def equalize(image: Image.Image, _amount: float) -> Image.Image:
         part = (..., channel) if pixels.ndim == 3 else (...,)
         count_V = np.bincount(pixels[part].ravel(), minlength=256)
         below_V = count_V.cumsum() - count_V
-        # Pixels for each of the 256 new values: those of the largest value are left out, as it becomes 255 anyway.
+        # Pixels per new value; those with the largest value do not count, since it becomes 255 anyway.
         step = int(below_V[count_V > 0][-1]) // 255
         if step:
             changed[part] = ((below_V + step // 2) // step).clip(max=255).astype(np.uint8)[pixels[part]]
@@ -141,4 +141,4 @@ OPERATIONS: dict[str, Operation] = {
     "translate_x": translate_x,
     "translate_y": translate_y,
 }
-"""Every operation by name."""
+"""All operations by name."""

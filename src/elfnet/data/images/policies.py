@@ -1,8 +1,9 @@
-"""Augmentation policies: which operations an image gets, with what probability and how strong.
+"""Augmentation policies: AutoAugment, RandAugment and TrivialAugment.
 
-AutoAugment (Cubuk et al. 2019, the policy learnt on CIFAR-10), RandAugment (Cubuk et al. 2020) and TrivialAugment with
-the wide range (Müller and Hutter 2021). Magnitudes count the steps of a range: 0..9 for AutoAugment, 0..30 for the
-others. A policy draws all its random numbers at once, and as many for every image, from the generator it is given.
+A policy selects the operations of an image, their probabilities and magnitudes. AutoAugment (Cubuk et al. 2019) has the
+policy learnt on CIFAR-10, RandAugment is by Cubuk et al. (2020), TrivialAugment has the wide range (Müller and Hutter
+2021). Magnitudes are 0..9 for AutoAugment and 0..30 for the others. The number of random numbers that a policy draws
+does not depend on the image.
 """
 
 # Shapes: H height, W width, K channels (1 or 3)
@@ -22,12 +23,12 @@ MAX_MAGNITUDE = 30
 
 
 class Range(NamedTuple):
-    """Amounts of an operation.
+    """The range of amounts of an operation.
 
     Attributes:
-        at_zero, at_full: the amount at magnitude 0 and at the largest magnitude; linear between them.
-        signed: whether the sign is drawn.
-        per_side: whether the amount is a share of the image's width (translate_x) or height (translate_y).
+        at_zero, at_full: The amounts at magnitude 0 and at the largest magnitude; linear between them.
+        signed: Whether the sign is random.
+        per_side: Whether the amount is a fraction of the image's width (translate_x) or height (translate_y).
     """
 
     at_zero: float = 0.0
@@ -37,7 +38,7 @@ class Range(NamedTuple):
 
 
 Space = dict[str, Range]
-"""The operations of a policy by name, with their amounts."""
+"""The operations of a policy by name, with their ranges."""
 
 _WITHOUT_AMOUNT = {"identity": Range(), "autocontrast": Range(), "equalize": Range()}
 _SPACE: Space = {
@@ -60,10 +61,12 @@ TRIVIALAUGMENT_SPACE: Space = {
     **{name: Range(0, 0.99, signed=True) for name in ("shear_x", "shear_y")},
     **{name: Range(0, 32, signed=True) for name in ("translate_x", "translate_y")},
 }
+_RANDAUGMENT_OPERATIONS = tuple(RANDAUGMENT_SPACE)
+_TRIVIALAUGMENT_OPERATIONS = tuple(TRIVIALAUGMENT_SPACE)
 
 
 class Step(NamedTuple):
-    """One operation of a sub-policy of AutoAugment."""
+    """One operation of a sub-policy of AutoAugment, with its probability and magnitude."""
 
     operation: str
     probability: float
@@ -97,15 +100,17 @@ CIFAR10_POLICY: tuple[tuple[Step, Step], ...] = (
     (Step("equalize", 0.8), Step("invert", 0.1)),
     (Step("translate_y", 0.7, 9), Step("autocontrast", 0.9)),
 )
-"""The 25 sub-policies that were learnt on CIFAR-10, of two operations each."""
+"""The 25 sub-policies learnt on CIFAR-10, with two operations each."""
 
 
 def apply(space: Space, operation: str, strength: float, image: Image.Image, *, negative: bool) -> Image.Image:
-    """The image after an operation.
+    """Apply an operation to an image.
 
     Args:
-        strength: the magnitude as a share of the largest, in [0, 1].
-        negative: take the amount with a minus sign, where the operation has a sign.
+        space: Ranges of the operations.
+        operation: Name of the operation.
+        strength: Magnitude divided by the largest magnitude, in [0, 1].
+        negative: Negate the amount if the operation has a sign.
     """
     range_ = space[operation]
     amount = range_.at_zero + (range_.at_full - range_.at_zero) * strength
@@ -115,18 +120,18 @@ def apply(space: Space, operation: str, strength: float, image: Image.Image, *, 
 
 
 class Policy:
-    """Changes images of 8-bit values. A subclass says how one image is changed."""
+    """Base class of policies for 8-bit images; a subclass implements `change`."""
 
     def __call__(self, pixels_HWK: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.uint8]:
-        """The changed image as a new array (H, W, K); random numbers come from `rng`."""
+        """Augment an image; returns a new array of the same shape (H, W, K)."""
         one_channel = pixels_HWK.shape[-1] == 1
-        # Pillow knows one channel as an image without a third axis.
+        # Pillow images with one channel have no channel axis.
         image = Image.fromarray(pixels_HWK[..., 0] if one_channel else pixels_HWK)
         changed = np.asarray(self.change(image, rng))
         return changed[..., None] if one_channel else changed
 
     def change(self, image: Image.Image, rng: np.random.Generator) -> Image.Image:
-        """The changed image."""
+        """Augment one image."""
         raise NotImplementedError
 
 
@@ -135,7 +140,7 @@ class AutoAugment(Policy):
     """One sub-policy per image; each of its two operations is applied with its probability."""
 
     def change(self, image: Image.Image, rng: np.random.Generator) -> Image.Image:
-        """The changed image."""
+        """Augment one image."""
         chosen, *drawn = rng.random(5).tolist()
         steps = CIFAR10_POLICY[int(chosen * len(CIFAR10_POLICY))]
         for step, happens, sign in zip(steps, drawn[:2], drawn[2:], strict=True):
@@ -147,20 +152,20 @@ class AutoAugment(Policy):
 
 @dataclass(frozen=True)
 class RandAugment(Policy):
-    """A few operations per image, drawn with replacement, all with one magnitude.
+    """Some operations per image, drawn with replacement, all with the same magnitude.
 
     Args:
-        operations: per image.
-        magnitude: 0..30.
+        operations: Number of operations per image.
+        magnitude: Magnitude of the operations, 0..30.
     """
 
     operations: int = 2
     magnitude: int = 9
 
     def change(self, image: Image.Image, rng: np.random.Generator) -> Image.Image:
-        """The changed image."""
+        """Augment one image."""
         for chosen, sign in rng.random((self.operations, 2)).tolist():
-            operation = _RANDAUGMENT[int(chosen * len(_RANDAUGMENT))]
+            operation = _RANDAUGMENT_OPERATIONS[int(chosen * len(_RANDAUGMENT_OPERATIONS))]
             strength = self.magnitude / MAX_MAGNITUDE
             image = apply(RANDAUGMENT_SPACE, operation, strength, image, negative=sign < 0.5)
         return image
@@ -168,25 +173,21 @@ class RandAugment(Policy):
 
 @dataclass(frozen=True)
 class TrivialAugment(Policy):
-    """One operation per image, with a magnitude drawn for it."""
+    """One random operation per image, with a random magnitude."""
 
     def change(self, image: Image.Image, rng: np.random.Generator) -> Image.Image:
-        """The changed image."""
+        """Augment one image."""
         chosen, magnitude, sign = rng.random(3).tolist()
-        operation = _TRIVIALAUGMENT[int(chosen * len(_TRIVIALAUGMENT))]
+        operation = _TRIVIALAUGMENT_OPERATIONS[int(chosen * len(_TRIVIALAUGMENT_OPERATIONS))]
         strength = int(magnitude * (MAX_MAGNITUDE + 1)) / MAX_MAGNITUDE
         return apply(TRIVIALAUGMENT_SPACE, operation, strength, image, negative=sign < 0.5)
 
 
-_RANDAUGMENT = tuple(RANDAUGMENT_SPACE)
-_TRIVIALAUGMENT = tuple(TRIVIALAUGMENT_SPACE)
-
-
 def build_policy(name: str, *, operations: int = 2, magnitude: int = 9) -> Policy | None:
-    """The policy of a name: none, autoaugment, randaugment or trivialaugment.
+    """Make a policy by name: none (returns None), autoaugment, randaugment or trivialaugment.
 
     Args:
-        operations, magnitude: of RandAugment; the others do not read them.
+        operations, magnitude: Arguments of RandAugment; the others ignore them.
     """
     policies: dict[str, Policy | None] = {
         "none": None,

@@ -1,7 +1,8 @@
-"""Bringing a part of an image to a size: bilinear, averaging over what a pixel of the result covers.
+"""Crops: random and central crop boxes, cropping and resizing, mirroring.
 
-Evaluation uses Pillow, which a deployed model has, too. Training may use torch's implementation of the same filter, at
-a third of the time; on parts with whole corners the two differ by at most 1 of 255.
+Resizing is bilinear with antialiasing. Evaluation uses Pillow, which is also available where a model is deployed.
+Training may use torch's implementation of the same filter, which takes a third of the time; with integer boxes the two
+differ by at most 1 of 255.
 """
 
 # Shapes: H height, W width, 3 colours
@@ -16,14 +17,16 @@ from PIL import Image
 
 Pixels = NDArray[np.uint8]
 Box = tuple[float, float, float, float]
-"""Left, top, right, bottom, in pixels of the upright image at its full size."""
+"""Left, top, right and bottom edge, in pixels of the upright image at its full size."""
 
 
 class Part(NamedTuple):
-    """A part of an image and the size (width, height) it is brought to.
+    """A part of an image to crop, and the size to resize it to.
 
     Attributes:
-        quick: with torch; the part is rounded to whole pixels.
+        box: The part to crop.
+        size: Width and height after resizing.
+        quick: Resize with torch; the box is rounded to integers.
     """
 
     box: Box
@@ -32,23 +35,23 @@ class Part(NamedTuple):
 
 
 Choose = Callable[[int, int], Part]
-"""From the width and height of an image to the part that is wanted."""
+"""Returns the part to crop, given width and height of the image."""
 
 
 def resized_image(image: Image.Image, part: Part) -> Pixels:
-    """A part of an RGB image as uint8 (H, W, 3)."""
+    """Crop and resize a Pillow image in RGB; returns uint8 (H, W, 3)."""
     if part.quick:
-        return _by_torch(np.asarray(image.crop(_whole(part.box))), part.size)
-    # A box far larger than the result is first averaged by whole numbers: much quicker.
+        return _resize_with_torch(np.asarray(image.crop(_rounded(part.box))), part.size)
+    # reducing_gap: a much larger box is first reduced by an integer factor, which is much faster.
     return np.asarray(image.resize(part.size, Image.Resampling.BILINEAR, box=part.box, reducing_gap=3.0))
 
 
 def resized_pixels(pixels_HW3: Pixels, part: Part) -> Pixels:
-    """A part of an image that is an array, which may lie in a file: only what the filter can reach is read."""
+    """Crop and resize an image array; of a memory-mapped array only the pixels that the filter needs are read."""
     left, top, right, bottom = part.box
     if part.quick:
-        left, top, right, bottom = _whole(part.box)
-        return _by_torch(pixels_HW3[top:bottom, left:right], part.size)
+        left, top, right, bottom = _rounded(part.box)
+        return _resize_with_torch(pixels_HW3[top:bottom, left:right], part.size)
     reach = int(max((right - left) / part.size[0], (bottom - top) / part.size[1], 1)) + 2
     x, y = max(int(left) - reach, 0), max(int(top) - reach, 0)
     seen = Image.fromarray(pixels_HW3[y : int(bottom) + reach + 1, x : int(right) + reach + 1])
@@ -56,43 +59,46 @@ def resized_pixels(pixels_HW3: Pixels, part: Part) -> Pixels:
 
 
 def flipped(pixels_HW3: Pixels) -> Pixels:
-    """The mirror image; by torch, since NumPy copies it byte by byte."""
+    """Mirror an image horizontally, with torch, which is faster than NumPy here."""
     import torch
 
     mirrored: Pixels = torch.from_numpy(np.require(pixels_HW3, requirements=["C", "W"])).flip(1).numpy()
     return mirrored
 
 
-def _whole(box: Box) -> tuple[int, int, int, int]:
-    """Rounded to whole pixels, at least one."""
+def _rounded(box: Box) -> tuple[int, int, int, int]:
+    """The box rounded to integers, at least one pixel wide and high."""
     left, top = int(box[0] + 0.5), int(box[1] + 0.5)
     return left, top, max(int(box[2] + 0.5), left + 1), max(int(box[3] + 0.5), top + 1)
 
 
-def _by_torch(pixels_HW3: Pixels, size: tuple[int, int]) -> Pixels:
+def _resize_with_torch(pixels_HW3: Pixels, size: tuple[int, int]) -> Pixels:
     import torch
 
     if pixels_HW3.shape[:2] == size[::-1]:
         return pixels_HW3
-    # A copy, since torch wants memory that it may write to. channels_last, since its quick kernel for bytes does; only
-    # with `view` has the batch of one the stride by which torch recognises that layout.
+    # Copied because torch needs writable memory. torch's fast kernel for uint8 needs channels_last, which it recognises
+    # by the stride of the batch axis; only `view` sets that stride for a batch of one.
     image = torch.from_numpy(np.array(pixels_HW3)).view(1, *pixels_HW3.shape).permute(0, 3, 1, 2)
     small = torch.nn.functional.interpolate(image, size[::-1], mode="bilinear", antialias=True)
     result: Pixels = small[0].permute(1, 2, 0).numpy()
     return result
 
 
-RATIOS = (3 / 4, 4 / 3)  # width : height of a random part
+RATIOS = (3 / 4, 4 / 3)  # width divided by height of a random crop
 TRIES = 10
 _LOWEST, _HIGHEST = math.log(RATIOS[0]), math.log(RATIOS[1])
 
 
-def random_part(width: int, height: int, *, min_crop_area: float, rng: np.random.Generator) -> Box:
-    """A part with a random share of the area and a random shape, somewhere in the image.
+def random_crop_box(width: int, height: int, *, min_crop_area: float, rng: np.random.Generator) -> Box:
+    """Draw a box with a random area, shape and position in the image.
 
-    The first of ten draws that fits; if none does, the largest middle part of an allowed shape.
+    The first of ten draws that fits is taken; if none fits, the largest central box of an allowed shape.
+
+    Args:
+        min_crop_area: Smallest area as a fraction of the image.
     """
-    # All numbers at once, whichever of the draws fits: what follows then draws the same numbers whatever the image is.
+    # The number of draws does not depend on the image, so that later random numbers do not, either.
     for share, shape, x, y in rng.random((TRIES, 4)).tolist():
         area = (min_crop_area + (1 - min_crop_area) * share) * width * height
         ratio = math.exp(_LOWEST + (_HIGHEST - _LOWEST) * shape)
@@ -106,8 +112,8 @@ def random_part(width: int, height: int, *, min_crop_area: float, rng: np.random
     return left, top, left + across, top + down
 
 
-def middle_part(width: int, height: int, *, share: float) -> Box:
-    """The middle square with `share` of the shorter side: what resizing and then cropping the centre shows."""
+def centre_crop_box(width: int, height: int, *, share: float) -> Box:
+    """The central square whose side is `share` of the shorter side of the image."""
     side = min(width, height) * share
     left, top = (width - side) / 2, (height - side) / 2
     return left, top, left + side, top + side

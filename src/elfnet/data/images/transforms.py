@@ -1,7 +1,10 @@
-"""How one image becomes the array of bytes that a batch is made of. The random numbers come from the caller."""
+"""Transforms of single images for evaluation and training, and their construction from a recipe.
 
-# Shapes: S side of the square, 3 colours; H height, W width, K channels of an array
-# Shapes: M images, S side
+The result is uint8; normalisation and changes of colours are applied to whole batches. Random numbers come from the
+caller.
+"""
+
+# Shapes: M images, S side of the square, 3 colours, H height, W width, K channels
 
 import os
 from collections.abc import Callable
@@ -14,47 +17,52 @@ from elfnet.data.images.decode import Limits
 from elfnet.data.images.erasing import Hole, cutout, random_erasing
 from elfnet.data.images.files import Decoder, EncodedImages
 from elfnet.data.images.policies import Policy
-from elfnet.data.images.resize import Choose, Part, Pixels, flipped, middle_part, random_part
+from elfnet.data.images.resize import Choose, Part, Pixels, centre_crop_box, flipped, random_crop_box
 from elfnet.recipe.schema import DataRecipe
 
+MAX_WORKERS = 8
+
 ReadPart = Callable[[Choose], Pixels]
-"""Reads the part of one image that is chosen."""
+"""Reads one image, cropped and resized as its argument chooses."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Resize the shorter side, crop the middle.
+    """The evaluation transform: resize the shorter side, then crop the centre.
 
     Args:
-        image_size: side of the result.
-        resize: the shorter side before the crop.
+        image_size: Side of the result.
+        resize: Length of the shorter side before the crop.
     """
 
     image_size: int
     resize: int
 
     def __call__(self, read: ReadPart) -> Pixels:
-        """uint8 (S, S, 3)."""
-        return read(self._middle)
+        """Transform the image that `read` reads; returns uint8 (S, S, 3)."""
+        return read(self._centre)
 
-    def _middle(self, width: int, height: int) -> Part:
-        box = middle_part(width, height, share=self.image_size / self.resize)
+    def _centre(self, width: int, height: int) -> Part:
+        box = centre_crop_box(width, height, share=self.image_size / self.resize)
         return Part(box, (self.image_size, self.image_size))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Augmentation:
-    """The training transform of one image: crop, flip, policy. It draws what is changed later, for a whole batch, too.
+    """The training transform of one image: crop, flip, policy.
+
+    It also draws the colour factors and erased rectangles, which are applied to whole batches.
 
     Args:
-        crop: "resized" takes a random part of an image file and resizes it; "padded" pads the image as evaluation
-            shows it by `pad` zeros and crops it at random; "none" takes it as evaluation shows it.
-        min_crop_area: of the area, for a random part.
-        flip: mirror half of the images.
-        policy: AutoAugment, RandAugment or TrivialAugment; None for none of them.
-        jitter: largest change of brightness, contrast and saturation; 0 leaves colours alone.
-        cutout: side of the square that is erased in every image; 0 for none.
-        random_erasing: probability that a rectangle is erased.
+        crop: "resized" resizes a random part of an image file; "padded" applies the evaluation transform, pads the
+            result and crops it at random; "none" only applies the evaluation transform.
+        flip: Mirror half of the images.
+        min_crop_area: Smallest random part, as a fraction of the area.
+        pad: Zero padding on each side, in pixels.
+        policy: AutoAugment, RandAugment or TrivialAugment; None for no policy.
+        jitter: Largest relative change of brightness, contrast and saturation; 0 for none.
+        cutout: Side of the square erased in every image; 0 for none.
+        random_erasing: Probability that a rectangle is erased.
     """
 
     crop: str
@@ -66,14 +74,14 @@ class Augmentation:
     cutout: int = 0
     random_erasing: float = 0.0
 
-    def of_file(self, read: ReadPart, evaluation: Evaluation, rng: np.random.Generator) -> Pixels:
-        """The augmented image of a file, uint8 (S, S, 3)."""
+    def augment_file(self, read: ReadPart, evaluation: Evaluation, rng: np.random.Generator) -> Pixels:
+        """Augment an image file; returns uint8 (S, S, 3)."""
         if self.crop == "resized":
             return self._flip_and_policy(read(partial(self._random_part, evaluation.image_size, rng)), rng)
-        return self.of_array(evaluation(read), rng)
+        return self.augment_array(evaluation(read), rng)
 
-    def of_array(self, pixels_HWK: Pixels, rng: np.random.Generator) -> Pixels:
-        """The augmented image of an array, uint8 of the same shape."""
+    def augment_array(self, pixels_HWK: Pixels, rng: np.random.Generator) -> Pixels:
+        """Augment an image array; returns uint8 of the same shape."""
         if self.crop == "padded":
             height, width, channels = pixels_HWK.shape
             pad = self.pad
@@ -89,53 +97,56 @@ class Augmentation:
         return pixels_HWK if self.policy is None else self.policy(pixels_HWK, rng)
 
     def colour_factors(self, rng: np.random.Generator) -> tuple[float, float, float]:
-        """Of brightness, contrast and saturation, between 1 - `jitter` and 1 + `jitter`."""
+        """Draw factors of brightness, contrast and saturation between 1 - `jitter` and 1 + `jitter`."""
         brightness, contrast, saturation = rng.uniform(max(0.0, 1 - self.jitter), 1 + self.jitter, 3).tolist()
         return brightness, contrast, saturation
 
     @property
     def erases(self) -> bool:
-        """Whether images get holes."""
+        """Whether parts of images are erased."""
         return self.cutout > 0 or self.random_erasing > 0
 
     def holes(self, height: int, width: int, rng: np.random.Generator) -> list[Hole]:
-        """What is erased in an image of this size: always as many rectangles, some of which may be empty."""
-        found = []
+        """Draw the rectangles to erase in an image; their number is constant, and some may be empty."""
+        drawn = []
         if self.cutout:
-            found.append(cutout(height, width, side=self.cutout, rng=rng))
+            drawn.append(cutout(height, width, side=self.cutout, rng=rng))
         if self.random_erasing:
-            found.append(random_erasing(height, width, probability=self.random_erasing, rng=rng))
-        return found
+            drawn.append(random_erasing(height, width, probability=self.random_erasing, rng=rng))
+        return drawn
 
     def _random_part(self, side: int, rng: np.random.Generator, width: int, height: int) -> Part:
-        box = random_part(width, height, min_crop_area=self.min_crop_area, rng=rng)
+        box = random_crop_box(width, height, min_crop_area=self.min_crop_area, rng=rng)
         return Part(box, (side, side), quick=True)
 
 
-MAX_WORKERS = 8
-
-
 def evaluation_of(data: DataRecipe) -> Evaluation:
-    """What evaluation shows; a random part sees more detail in training, so the middle is cropped somewhat closer."""
+    """The evaluation transform of a recipe.
+
+    With random resized crops, training sees more detail, so evaluation crops the central 7/8 by default.
+    """
     default = round(data.image_size * 8 / 7) if data.augment.startswith("resized") else data.image_size
     return Evaluation(image_size=data.image_size, resize=data.resize or default)
 
 
 def decoder_of(data: DataRecipe, images: EncodedImages) -> Decoder:
+    """The decoder of some images, with the limits of a recipe."""
     return Decoder(images, limits_of(data))
 
 
 def limits_of(data: DataRecipe) -> Limits:
+    """The limits on image sizes of a recipe."""
     return Limits(max_pixels=round(data.max_megapixels * 1e6), max_bytes=round(data.max_megabytes * 1e6))
 
 
 def workers_of(data: DataRecipe) -> int:
+    """The number of loader processes of a recipe; -1 means one per core, at most `MAX_WORKERS`."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores, MAX_WORKERS) if data.workers < 0 else data.workers
 
 
 def images_as_evaluated(data: DataRecipe, images: EncodedImages) -> Pixels:
-    """Images as evaluation shows them to the network, before normalising: uint8 (M, S, S, 3). For a few images."""
+    """Apply the evaluation transform to a few images, without normalisation; returns uint8 (M, S, S, 3)."""
     evaluation, decoder = evaluation_of(data), decoder_of(data, images)
     side = data.image_size
     pixels = np.zeros((len(images), side, side, 3), dtype=np.uint8)

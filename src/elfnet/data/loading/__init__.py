@@ -1,4 +1,4 @@
-"""Batches: feeds over examples in memory and in files, samplers, worker processes and packed caches."""
+"""Batches: feeds over examples in memory and in files, samplers, worker processes and the packed cache."""
 
 from typing import TYPE_CHECKING
 

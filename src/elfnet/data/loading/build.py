@@ -1,4 +1,6 @@
-"""Feeds of any kind of examples, as the data section of a recipe asks for them."""
+"""Feeds and normalisation from the data section of a recipe, for any kind of examples."""
+
+# Shapes: K channels, V = 256 values
 
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from elfnet.data.loading.feed import BatchSource, EvaluationFeed, Pairing, Sampl
 from elfnet.data.loading.files import FileSource
 from elfnet.data.loading.memory import AugmentedSource, CropFlipSource, PlainSource
 from elfnet.data.loading.normalise import Normalisation
-from elfnet.data.loading.pack import packed
+from elfnet.data.loading.pack import open_or_create_pack
 from elfnet.data.loading.sampler import UNSHARDED, Shard
 from elfnet.data.sources.features import FeatureRows
 from elfnet.data.splits import Splits
@@ -22,21 +24,23 @@ from elfnet.errors import RequestError
 from elfnet.recipe.schema import DataRecipe
 
 IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-MEASURED_IMAGES = 2_000  # image files that mean and deviation are measured on: enough for three digits
+MEASURED_IMAGES = 2_000  # image files used to measure mean and deviation: enough for three digits
 
 
 def normalisation_of(data: DataRecipe, splits: Splits) -> Normalisation:
-    """Mean and deviation of each channel, by `data.normalise`; measured on the training split only."""
+    """Mean and standard deviation per channel, by `data.normalise`; measured on the training split only."""
     train: Examples = splits.train
     channels = train.example_shape[-1]
-    how = data.normalise
-    if how == "auto":
-        how = "imagenet" if isinstance(train, EncodedImages) else "measured"
-    if how == "none":
+    method = data.normalise
+    if method == "auto":
+        method = "imagenet" if isinstance(train, EncodedImages) else "measured"
+    if method == "none":
         return Normalisation((0.0,) * channels, (1.0,) * channels)
-    if how == "imagenet":
+    if method == "imagenet":
         if channels != 3:
-            raise RequestError(f"data.normalise=imagenet is for three channels, not {channels}; use measured")
+            raise RequestError(
+                f"data.normalise=imagenet needs three channels, not {channels}; set data.normalise=measured"
+            )
         return IMAGENET
     if isinstance(train, LabelledImages):
         return Normalisation.of(train)
@@ -60,12 +64,14 @@ def training_batches(
     pairing: Pairing | None = None,
     selection: Selection | None = None,
 ) -> TrainingFeed:
-    """Augmented batches of the training split, drawn by `data.sampler`.
+    """Make the feed of augmented training batches, drawn by `data.sampler`.
 
     Args:
-        shard: this process's part of each batch.
-        pairing: what examples are mixed with; None: with nothing.
-        selection: which examples an epoch shows; None: all of them.
+        batch_size: Examples per step, over all processes.
+        channels_last: Whether images are in channels_last memory.
+        shard: This process's part of each batch.
+        pairing: Selects the examples to mix; None for no mixing.
+        selection: Selects the examples of an epoch; None for all.
     """
     train: Examples = splits.train
     augmentation = augmentation_of(data, splits)
@@ -73,7 +79,7 @@ def training_batches(
     if isinstance(train, FeatureRows):
         source = FeatureSource(train, normalisation, device=device)
     elif isinstance(train, LabelledImages):
-        # The quick source draws its numbers by batch, so it cannot show an example that another process holds.
+        # The fast source draws random numbers per batch, so it cannot read a partner from another process's part.
         if augmentation.policy is None and not augmentation.erases and pairing is None:
             pad = augmentation.pad if augmentation.crop == "padded" else 0
             source = CropFlipSource(train.images_NHWC, normalisation, pad=pad, flip=augmentation.flip, device=device)
@@ -106,7 +112,7 @@ def training_batches(
 
 
 def augmentation_of(data: DataRecipe, splits: Splits) -> Augmentation:
-    """How training images are changed; they are mirrored only where a mirror image keeps its label."""
+    """The training transform of a recipe; images are mirrored only if that keeps their labels."""
     crops = {"resized-crop": "resized", "crop": "padded", "none": "none"}
     return Augmentation(
         crop=crops[data.augment.removesuffix("-flip")],
@@ -129,10 +135,11 @@ def evaluation_batches(
     batch_size: int | None = None,
     shard: Shard = UNSHARDED,
 ) -> EvaluationFeed:
-    """Every example once, in order, without augmentation; with a share, the shares together have every example once.
+    """Make the feed of evaluation batches: every example once, in order, without augmentation.
 
     Args:
-        batch_size: None takes 256 images of up to 64 x 64 pixels and fewer of larger ones, at least 32.
+        batch_size: Images per batch; None takes 256 for up to 64 x 64 pixels, and fewer for larger images, at least 32.
+        shard: This process's part of the examples.
     """
     if batch_size is None:
         height, width, _ = examples.example_shape
@@ -156,11 +163,11 @@ def evaluation_batches(
 
 
 def image_reader(data: DataRecipe, images: EncodedImages) -> ImageReader:
-    """Decodes when asked, or reads the packed cache, which is made now if it is not there."""
+    """The reader of encoded images: a decoder, or with `data.cache` the packed cache, which is created if missing."""
     decoder = decoder_of(data, images)
     if not data.cache:
         return decoder
-    return packed(
+    return open_or_create_pack(
         images,
         decoder,
         Path(data.cache).expanduser(),
@@ -171,9 +178,9 @@ def image_reader(data: DataRecipe, images: EncodedImages) -> ImageReader:
 
 
 def _measured(data: DataRecipe, images: EncodedImages) -> Normalisation:
-    """Measured on images as evaluation sees them."""
+    """Measure mean and deviation on images after the evaluation transform."""
     plain = Normalisation((0.0,) * 3, (1 / 255,) * 3)
-    # Without the cache: this sample is not a split.
+    # Without the cache, which is for whole splits.
     uncached = data.model_copy(update={"cache": ""})
     batches = evaluation_batches(uncached, images, plain, batch_size=64, device=torch.device("cpu"))
     histogram_KV = np.zeros((3, 256), dtype=np.int64)

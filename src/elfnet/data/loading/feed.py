@@ -1,11 +1,11 @@
-"""Feeds: the batches of an epoch to train on, and every example of a split once to evaluate with.
+"""Feeds: the training batches of an epoch, and the evaluation batches of a split.
 
-A feed decides which examples belong together; a `BatchSource` reads them, from memory or from files. Order, pairs and
-augmentation are a pure function of the seed, the epoch, and the step or example. So an epoch can be run again after a
-resume, and several processes see the parts of the batches that one process would see.
+A feed selects the examples of each batch; a `BatchSource` reads them from memory or files. Order, pairs and
+augmentation are a pure function of the seed, the epoch, and the step or example. So an epoch can be repeated after a
+resume, and several processes together see the batches of a single process.
 """
 
-# Shapes: N examples of a split, B batch of all processes, b this process's part of it, r examples that are read for it,
+# Shapes: N examples of a split, B batch of all processes, b this process's part of it, r examples of a request,
 #     K channels, H height, W width
 
 from abc import ABC, abstractmethod
@@ -21,15 +21,16 @@ from elfnet.data.loading.sampler import UNSHARDED, Drawn, EpochOrder, Shard, epo
 from elfnet.data.types import Ints
 
 CROP_NUMBERS = 2**30
+"""Random numbers for crop and flip are drawn below this."""
 
 
 class Request(NamedTuple):
-    """Examples that are read together.
+    """Examples to read together.
 
     Attributes:
-        rows_r: positions in the split.
-        repeat_r: how often each was shown before in the epoch; its augmentation differs.
-        crops_3r: random numbers for crop and flip, for a source that draws them by batch; else None.
+        rows_r: Positions in the split.
+        repeat_r: How often each example was shown before in the epoch; its augmentation depends on it.
+        crops_3r: Random numbers for crop and flip if they are drawn per batch; else None.
     """
 
     rows_r: Ints
@@ -38,11 +39,11 @@ class Request(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What could be read of a request.
+    """The readable examples of a request.
 
     Attributes:
-        images: float32 (., K, H, W), normalised, on the device; features are images of one pixel.
-        place_r: the places in the request of the examples that could be read, in order.
+        images: Normalised float32 images (., K, H, W) on the device; features are images of one pixel.
+        place_r: Positions of these examples in the request, in order.
     """
 
     images: Tensor
@@ -50,28 +51,31 @@ class Read(NamedTuple):
 
 
 class BatchSource(ABC):
-    """Where the examples of a split are read from.
+    """Base class of sources that read the examples of a split as batches.
 
     Attributes:
-        draws_crops_by_batch: the feed draws the numbers for crop and flip for a whole batch at once.
+        draws_crops_by_batch: Whether the feed draws the random numbers for crop and flip for a whole batch.
     """
 
     draws_crops_by_batch = False
 
     @abstractmethod
     def read(self, epoch: int, requests: Sequence[Request]) -> Iterator[Read]:
-        """The examples of each request, in order; what an example looks like is a function of (epoch, row, repeat)."""
+        """Read the examples of each request, in order.
 
-    def close(self) -> None:  # noqa: B027 (most sources open nothing)
-        """Give back what was opened (worker processes); the source may be used again afterwards."""
+        The augmentation of an example is a function of (epoch, row, repeat).
+        """
+
+    def close(self) -> None:  # noqa: B027 (most sources have nothing to release)
+        """Release resources such as worker processes; the source can be used again afterwards."""
 
     def skipped(self) -> int:
-        """Different examples that could not be read so far, where that does not stop the run."""
+        """Number of different examples skipped so far because they could not be read."""
         return 0
 
 
-class InMemory(BatchSource):
-    """A source that has everything in memory: it reads a request when it is asked for, and all of it."""
+class InMemorySource(BatchSource):
+    """Base class of sources with all examples in memory; a subclass implements `gather`."""
 
     def read(self, epoch: int, requests: Sequence[Request]) -> Iterator[Read]:
         for request in requests:
@@ -79,15 +83,15 @@ class InMemory(BatchSource):
 
     @abstractmethod
     def gather(self, epoch: int, request: Request) -> Tensor:
-        """The images of a request, float32 (r, K, H, W) on the device."""
+        """The normalised images of a request, float32 (r, K, H, W) on the device."""
 
 
 class Partners(NamedTuple):
-    """The second example of each pair, where examples are mixed.
+    """The second example of each mixed pair.
 
     Attributes:
-        images, labels_r: the examples of this process's part, and after them those that it does not hold itself.
-        place_b: for each example of the part, the place of its partner among these.
+        images, labels_r: The examples of this process's part, followed by partners from outside the part.
+        place_b: Position of the partner of each example of the part among these.
     """
 
     images: Tensor
@@ -96,14 +100,14 @@ class Partners(NamedTuple):
 
 
 class TrainingBatch(NamedTuple):
-    """What a process trains on in one step.
+    """The training examples of one process in one step.
 
     Attributes:
-        step: number of the step in the epoch.
-        images: float32 (b, K, H, W).
-        labels_b: the class of each example.
-        rows_b: the position of each example in the training split.
-        partners: what each example is mixed with; None: nothing is mixed in this step.
+        step: Number of the step in the epoch.
+        images: Normalised images, float32 (b, K, H, W).
+        labels_b: Class of each example.
+        rows_b: Position of each example in the training split.
+        partners: Partner of each example; None if the batch is not mixed.
     """
 
     step: int
@@ -114,52 +118,53 @@ class TrainingBatch(NamedTuple):
 
 
 class Pairing(Protocol):
-    """Decides which examples are mixed."""
+    """Selects the pairs of examples to mix."""
 
     def partners(self, epoch: int, step: int, batch: Request) -> Request | None:
-        """The partner of each example of a whole batch, the same in every process; None: this batch is not mixed."""
+        """The partner of each example of a whole batch, equal in all processes; None if the batch is not mixed."""
 
 
 class Selection(Protocol):
-    """Decides which examples an epoch shows."""
+    """Selects the examples of an epoch."""
 
     def shown(self, epoch: int) -> NDArray[np.bool_]:
-        """Whether each example of the training split is shown, shape (N,); the same in every process."""
+        """Whether each example of the training split is shown, shape (N,); equal in all processes."""
 
 
 class TrainingFeed(Protocol):
-    """The batches of an epoch."""
+    """Makes the training batches of each epoch."""
 
     @property
     def batch_size(self) -> int:
-        """Examples per step, of all processes together."""
+        """Examples per step, over all processes."""
 
     def __len__(self) -> int:
-        """Steps per epoch that shows all examples."""
+        """Number of steps of an epoch that shows all examples."""
 
     def steps(self, epoch: int) -> int:
-        """Steps of an epoch."""
+        """Number of steps of an epoch."""
 
     def epoch(self, epoch: int) -> Iterator[TrainingBatch]:
-        """This process's part of each step of an epoch."""
+        """This process's part of each batch of an epoch."""
 
     def close(self) -> None:
-        """Give back what was opened (worker processes); the feed may be used again afterwards."""
+        """Release resources such as worker processes; the feed can be used again afterwards."""
 
     def skipped(self) -> int:
-        """Different examples that could not be read so far, where that does not stop the run."""
+        """Number of different examples skipped so far because they could not be read."""
 
 
 class SampledFeed:
-    """Batches of examples drawn by a sampler; the last batch of an epoch may be smaller.
+    """Training batches drawn by a sampler; the last batch of an epoch may be smaller.
 
     Args:
-        labels_N: of the training split.
-        batch_size: of all processes together.
+        source: Reads the examples.
+        labels_N: Labels of the training split.
+        batch_size: Examples per step, over all processes.
         sampler: shuffle, class-balanced, square-root or reversed.
-        shard: this process's part of each batch.
-        pairing: what examples are mixed with; the feed reads the partners that this process does not hold.
-        selection: which examples an epoch shows, with the sampler `shuffle`; None: all of them.
+        shard: This process's part of each batch.
+        pairing: Selects the examples to mix; partners outside this process's part are read, too.
+        selection: Selects the examples of an epoch, with the sampler `shuffle`; None for all.
     """
 
     def __init__(
@@ -190,10 +195,10 @@ class SampledFeed:
         return -(-shown // self.batch_size)
 
     def epoch(self, epoch: int) -> Iterator[TrainingBatch]:
-        wanted = self._wanted(epoch)
+        wanted = self._examples_of_steps(epoch)
         for step, read in enumerate(self._source.read(epoch, [one.request for one in wanted])):
             batch = self._batch(step, wanted[step], read)
-            # Where several processes train together, every one must take every step.
+            # With several processes, each of them must take part in every step.
             if len(batch.labels_b) or self._shard.world_size > 1:
                 yield batch
 
@@ -203,8 +208,8 @@ class SampledFeed:
     def skipped(self) -> int:
         return self._source.skipped()
 
-    def _wanted(self, epoch: int) -> "list[_Wanted]":
-        """What is read for each step."""
+    def _examples_of_steps(self, epoch: int) -> "list[_StepExamples]":
+        """The examples to read for each step."""
         generator = epoch_generator(self._seed, epoch)
         drawn = self._order.draw(generator)
         if self._selection is not None:
@@ -218,17 +223,17 @@ class SampledFeed:
             first, end = self._shard.bounds(len(rows_B))
             own = Request(whole.rows_r[first:end], whole.repeat_r[first:end])
             if self._source.draws_crops_by_batch:
-                # On the CPU, and for the whole batch: every device and every process sees the same numbers.
+                # Drawn on the CPU for the whole batch, so that all devices and processes use the same numbers.
                 crops_3B = torch.randint(CROP_NUMBERS, (3, len(rows_B)), generator=generator)
                 own = own._replace(crops_3r=crops_3B[:, first:end])
             partners = None if self._pairing is None else self._pairing.partners(epoch, step, whole)
             if partners is None:
-                wanted.append(_Wanted(own, len(own.rows_r), None))
+                wanted.append(_StepExamples(own, len(own.rows_r), None))
             else:
                 wanted.append(_with_partners(own, Request(partners.rows_r[first:end], partners.repeat_r[first:end])))
         return wanted
 
-    def _batch(self, step: int, wanted: "_Wanted", read: Read) -> TrainingBatch:
+    def _batch(self, step: int, wanted: "_StepExamples", read: Read) -> TrainingBatch:
         images = read.images if self._channels_last else read.images.contiguous()
         rows_r = torch.from_numpy(wanted.request.rows_r[read.place_r]).to(self._device, non_blocking=True)
         labels_r = self._labels_N[rows_r]
@@ -242,49 +247,57 @@ class SampledFeed:
         return TrainingBatch(step, images[:own], labels_r[:own], rows_r[:own], partners)
 
 
-class _Wanted(NamedTuple):
-    """What is read for a step: `own` examples of this process, then partners; and which partner each one has."""
+class _StepExamples(NamedTuple):
+    """The examples to read for a step.
+
+    Attributes:
+        request: The examples of this process's part, followed by partners from outside the part.
+        own: Number of examples of the part.
+        partner_b: Position in the request of the partner of each example; None without mixing.
+    """
 
     request: Request
     own: int
     partner_b: Ints | None
 
 
-def _with_partners(own: Request, partners: Request) -> _Wanted:
-    """The examples of a part and their partners, each of which is read once."""
+def _with_partners(own: Request, partners: Request) -> _StepExamples:
+    """The examples of a part and their partners, each of them once."""
     places = {example: place for place, example in enumerate(_examples(own))}
     partner_b = [places.setdefault(example, len(places)) for example in _examples(partners)]
     rows_r, repeat_r = (np.array(part, dtype=np.int64) for part in zip(*places, strict=True)) if places else own[:2]
-    return _Wanted(Request(rows_r, repeat_r), len(own.rows_r), np.array(partner_b, dtype=np.int64))
+    return _StepExamples(Request(rows_r, repeat_r), len(own.rows_r), np.array(partner_b, dtype=np.int64))
 
 
 def _examples(request: Request) -> Iterator[tuple[int, int]]:
     return zip(request.rows_r.tolist(), request.repeat_r.tolist(), strict=True)
 
 
-def _without_unreadable(wanted: _Wanted, place_r: Ints) -> tuple[int, Ints | None]:
-    """How many own examples could be read, and the place of the partner of each among what could be read.
+def _without_unreadable(wanted: _StepExamples, place_r: Ints) -> tuple[int, Ints | None]:
+    """Number of readable own examples, and the position of the partner of each among the readable examples.
 
-    An example whose partner could not be read is its own partner.
+    An example with an unreadable partner becomes its own partner.
     """
-    now_at = {place: number for number, place in enumerate(place_r.tolist())}
-    own = [place for place in now_at if place < wanted.own]
+    new_place = {place: number for number, place in enumerate(place_r.tolist())}
+    own = [place for place in new_place if place < wanted.own]
     if wanted.partner_b is None:
         return len(own), None
-    partner_b = [now_at.get(partner, now_at[place]) for place, partner in zip(own, wanted.partner_b[own], strict=True)]
+    partner_b = [
+        new_place.get(partner, new_place[place]) for place, partner in zip(own, wanted.partner_b[own], strict=True)
+    ]
     return len(own), np.array(partner_b, dtype=np.int64)
 
 
 class PairedFeed:
-    """Two feeds side by side: a batch has the examples of the first feed and then as many of the second."""
+    """Two feeds combined: a batch has examples of the first feed, followed by as many of the second."""
 
     def __init__(self, first: TrainingFeed, second: TrainingFeed) -> None:
-        assert len(first) == len(second), "both draw as many examples as there are"
+        assert len(first) == len(second), "both feeds have the same number of steps"
         self._first, self._second = first, second
 
     @property
     def batch_size(self) -> int:
-        """Of each half."""
+        """Examples per step of each feed."""
         return self._first.batch_size
 
     def __len__(self) -> int:
@@ -295,7 +308,7 @@ class PairedFeed:
 
     def epoch(self, epoch: int) -> Iterator[TrainingBatch]:
         for first, second in zip(self._first.epoch(epoch), self._second.epoch(epoch), strict=True):
-            # Where an image could not be read and was left out, the halves would differ: the shorter one counts.
+            # After unreadable images were skipped the halves may differ in size; cut both to the smaller one.
             both = min(len(first.labels_b), len(second.labels_b))
             yield TrainingBatch(
                 first.step,
@@ -313,11 +326,12 @@ class PairedFeed:
 
 
 class EvaluationFeed:
-    """Every example of a split once, in order.
+    """Evaluation batches: every example of a split once, in order.
 
     Args:
-        examples: size of the split.
-        shard: this process's part of the split.
+        source: Reads the examples.
+        examples: Number of examples of the split.
+        shard: This process's part of the split.
     """
 
     def __init__(self, source: BatchSource, examples: int, *, batch_size: int, shard: Shard = UNSHARDED) -> None:
@@ -328,7 +342,7 @@ class EvaluationFeed:
         self._read: list[Ints] = []
 
     def __len__(self) -> int:
-        """Batches per pass."""
+        """Number of batches."""
         return len(self._requests)
 
     def __iter__(self) -> Iterator[Tensor]:
@@ -342,5 +356,5 @@ class EvaluationFeed:
             self._source.close()
 
     def rows(self) -> Ints:
-        """Positions in the split of the examples that the last pass gave, in order."""
+        """Positions in the split of the examples of the last pass, in order."""
         return np.concatenate([np.zeros(0, dtype=np.int64), *self._read])

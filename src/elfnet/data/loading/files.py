@@ -1,16 +1,17 @@
-"""Encoded images: read and augmented in worker processes, finished on the device.
+"""Batches of encoded images, which are read and augmented in worker processes and normalised on the device.
 
-Workers send bytes, a quarter of the traffic of floats; colours and normalising are done for a whole batch at once.
+Workers send uint8, a quarter of the size of float32. Colour changes, normalisation and erasing are applied to whole
+batches.
 """
 
-# Shapes: r images that are read, S side, K colours
+# Shapes: B images of a batch, r examples of a request, S side, K colours, R rectangles per image
 
 from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-from elfnet.data.images.decode import Unreadable
+from elfnet.data.images.decode import UnreadableLog
 from elfnet.data.images.files import ImageReader
 from elfnet.data.images.transforms import Augmentation, Evaluation
 from elfnet.data.loading.feed import BatchSource, Read, Request
@@ -19,12 +20,14 @@ from elfnet.data.loading.workers import BatchReader, ReadBatch, WorkerProcesses
 
 
 class FileSource(BatchSource):
-    """Images of a split that are decoded when they are asked for, or lie in a packed cache.
+    """Encoded images of a split, decoded or from the packed cache.
 
     Args:
-        augmentation: None reads for evaluation: images are resized and cropped in the middle.
-        seed: of the random numbers of the images.
-        workers: processes that read; 0 reads in this one. Those of training stay between epochs.
+        reader: Reads crops of images.
+        evaluation: The evaluation transform.
+        workers: Number of worker processes; 0 reads in this process. Training workers persist between epochs.
+        augmentation: The training transform; None for evaluation.
+        seed: Seed of the augmentation.
         unreadable: "stop" raises at an image that cannot be read; "skip" logs and counts it.
     """
 
@@ -40,7 +43,7 @@ class FileSource(BatchSource):
         seed: int = 0,
         unreadable: str = "stop",
     ) -> None:
-        self._unreadable = Unreadable(unreadable)
+        self._unreadable = UnreadableLog(unreadable)
         self._mean_K, self._std_K = normalisation.tensors(device)
         self._device = device
         self._workers = WorkerProcesses(
@@ -53,8 +56,8 @@ class FileSource(BatchSource):
     def read(self, epoch: int, requests: Sequence[Request]) -> Iterator[Read]:
         rows, repeats = [one.rows_r for one in requests], [one.repeat_r for one in requests]
         for batch in self._workers.read(epoch, rows, repeats):
-            self._unreadable.meet(batch.failures)
-            yield Read(self._finished(batch), batch.place_B.numpy())
+            self._unreadable.report(batch.failures)
+            yield Read(self._normalised(batch), batch.place_B.numpy())
 
     def close(self) -> None:
         """End the worker processes."""
@@ -63,8 +66,8 @@ class FileSource(BatchSource):
     def skipped(self) -> int:
         return self._unreadable.count
 
-    def _finished(self, batch: ReadBatch) -> Tensor:
-        """Float32 (r, K, S, S), normalised, in channels_last memory."""
+    def _normalised(self, batch: ReadBatch) -> Tensor:
+        """Change colours, normalise and erase on the device; float32 (B, K, S, S) in channels_last memory."""
         pixels = batch.pixels_BSSK.to(self._device, non_blocking=True)
         if batch.factors_B3 is None or not len(batch.place_B):
             images = normalise_bytes(pixels, mean_K=self._mean_K, std_K=self._std_K)

@@ -1,14 +1,13 @@
-"""Images in memory become batches.
+"""Batches of images in memory.
 
-`CropFlipSource` treats a whole batch at once, on whatever device the images are. Images stay uint8 and padded in
-memory, each beside its mirror image. A row of a crop is then a run of bytes that starts somewhere, so a batch is one
-selection of rows. Rows lie (width, channel), which is also what channels_last wants.
+`CropFlipSource` crops and flips whole batches on the device. The padded images and their mirror images are kept as
+uint8. A row of a crop is then a contiguous run of bytes, so that a batch is one `index_select` of runs. Rows are stored
+(width, channel), as channels_last needs it.
 
-`AugmentedSource` treats one image after the other on the host, as image files are treated: what a policy does differs
-from image to image.
+`AugmentedSource` applies any augmentation, image by image on the host. `PlainSource` only normalises, for evaluation.
 """
 
-# Shapes: N images of the split, r images that are read, H height, W width, K channels
+# Shapes: N images of the split, r images of a request, H height, W width, K channels
 
 import numpy as np
 import torch
@@ -17,17 +16,17 @@ from torch import Tensor
 
 from elfnet.data.images.example_rng import ExampleRng
 from elfnet.data.images.transforms import Augmentation
-from elfnet.data.loading.feed import InMemory, Request
+from elfnet.data.loading.feed import InMemorySource, Request
 from elfnet.data.loading.normalise import Normalisation, erase, holes_tensor, normalise, normalise_bytes
 
 
-class CropFlipSource(InMemory):
-    """Training images that are cropped, mirrored and normalised.
+class CropFlipSource(InMemorySource):
+    """Training images with random crop and flip.
 
     Args:
-        images_NHWK: uint8, unpadded.
-        pad: zeros added on each side before a random crop of the original size; 0 does not crop.
-        flip: mirror half of the images.
+        images_NHWK: uint8 images without padding.
+        pad: Zero padding on each side before a random crop of the original size; 0 for no crop.
+        flip: Mirror half of the images.
     """
 
     draws_crops_by_batch = True
@@ -50,17 +49,17 @@ class CropFlipSource(InMemory):
             padded = torch.cat([padded, padded.flip(2)])
         self._columns = self._width + 2 * pad
         self._rows = self._height + 2 * pad
-        # Every run of bytes as long as a row, by where it starts: overlapping views of the padded images, no copy.
+        # All runs of bytes with the length of a row, by start: overlapping views of the padded images, without a copy.
         run = self._width * self._channels
         self._runs = padded.view(-1).as_strided((padded.numel() - run + 1, run), (1, 1))
         self._line_H = torch.arange(self._height, device=device) * (self._columns * self._channels)
-        # One factor and one offset for each byte of a row.
+        # One factor and one offset per byte of a row.
         self._scale = (1 / (255 * std_K)).to(device, torch.float32).repeat(self._width)
         self._shift = (-mean_K / std_K).to(device, torch.float32).repeat(self._width)
 
-    def gather(self, epoch: int, request: Request) -> Tensor:  # noqa: ARG002 (the numbers are drawn by the feed)
-        """Float32 (r, K, H, W) in channels_last memory."""
-        assert request.crops_3r is not None, "the feed draws them for this source"
+    def gather(self, epoch: int, request: Request) -> Tensor:  # noqa: ARG002 (the feed draws the random numbers)
+        """The normalised images of a request, float32 (r, K, H, W) in channels_last memory."""
+        assert request.crops_3r is not None, "the feed draws the random numbers of this source"
         top_r, left_r, mirrored_r = request.crops_3r.to(self._device, non_blocking=True)
         image_r = torch.from_numpy(request.rows_r).to(self._device, non_blocking=True)
         if self._flip:
@@ -72,12 +71,13 @@ class CropFlipSource(InMemory):
         return pixels.view(len(image_r), self._height, self._width, self._channels).permute(0, 3, 1, 2)
 
 
-class AugmentedSource(InMemory):
+class AugmentedSource(InMemorySource):
     """Training images with any augmentation, which is a function of (seed, epoch, row, repeat).
 
     Args:
-        images_NHWK: uint8 on the host, where they are changed; batches are made on `device`.
-        seed: of the random numbers of the images.
+        images_NHWK: uint8 images on the host, where they are augmented.
+        seed: Seed of the augmentation.
+        device: Device of the batches.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class AugmentedSource(InMemory):
         self._device = device
 
     def gather(self, epoch: int, request: Request) -> Tensor:
-        """Float32 (r, K, H, W) in channels_last memory."""
+        """The normalised images of a request, float32 (r, K, H, W) in channels_last memory."""
         _, height, width, channels = self._images_NHWK.shape
         pixels_rHWK = np.empty((len(request.rows_r), height, width, channels), dtype=np.uint8)
         numbers = ExampleRng(self._seed, epoch)
@@ -102,15 +102,15 @@ class AugmentedSource(InMemory):
         examples = zip(request.rows_r.tolist(), request.repeat_r.tolist(), strict=True)
         for place, (row, repeat) in enumerate(examples):
             rng = numbers.of(row, repeat)
-            pixels_rHWK[place] = self._augmentation.of_array(self._images_NHWK[row], rng)
+            pixels_rHWK[place] = self._augmentation.augment_array(self._images_NHWK[row], rng)
             holes.append(self._augmentation.holes(height, width, rng))
         pixels = torch.from_numpy(pixels_rHWK).to(self._device)
         images = normalise_bytes(pixels, mean_K=self._mean_K, std_K=self._std_K)
         return erase(images, holes_tensor(holes)) if self._augmentation.erases else images
 
 
-class PlainSource(InMemory):
-    """Images for evaluation, normalised only."""
+class PlainSource(InMemorySource):
+    """Evaluation images, without augmentation."""
 
     def __init__(self, images_NHWK: NDArray[np.uint8], normalisation: Normalisation, *, device: torch.device) -> None:
         self._images_NHWK = images_NHWK
@@ -118,6 +118,6 @@ class PlainSource(InMemory):
         self._device = device
 
     def gather(self, epoch: int, request: Request) -> Tensor:  # noqa: ARG002 (evaluation has no epochs)
-        """Float32 (r, K, H, W) in channels_last memory."""
+        """The normalised images of a request, float32 (r, K, H, W) in channels_last memory."""
         pixels = torch.from_numpy(self._images_NHWK[request.rows_r]).to(self._device)
         return normalise(pixels, mean_K=self._mean_K, std_K=self._std_K)

@@ -1,8 +1,8 @@
-"""The packed cache: images decoded once, resized to a shorter side, and kept as bytes in one memory-mapped file.
+"""The packed cache: images decoded once, resized to a shorter side, and stored in one memory-mapped file.
 
-File: the pixels of all images one after the other; then for each image where it begins, its height and its width;
-then a JSON record, its length and a mark. It is written under another name and renamed when it is whole, and the record
-at its end has the length of everything before it, so a file that was cut short is never taken for whole.
+The file has the pixels of all images; then start, height and width of each image; then a JSON record, its length and a
+mark. It is written under a temporary name and renamed when it is complete. The record contains the length of everything
+before it, so that a truncated file is recognised.
 """
 
 # Shapes: N images
@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from elfnet import atomic
-from elfnet.data.images.decode import Unreadable, UnreadableImageError
+from elfnet.data.images.decode import UnreadableImageError, UnreadableLog
 from elfnet.data.images.files import Decoder, EncodedImages
 from elfnet.data.images.resize import Choose, Part, Pixels, resized_pixels
 from elfnet.data.loading.workers import WorkerProcesses, WorkerRequest
@@ -29,24 +29,30 @@ from elfnet.errors import WorkError
 
 MARK = b"elfnet packed images 1\n"
 _LENGTH = struct.Struct("<Q")
+_IMAGES_PER_TASK = 32
+_log = logging.getLogger("elfnet.data")
 
 
 class PackedImages:
-    """Reads parts of packed images; the same as decoding them, but for what resizing once has changed.
+    """Reads crops of images from a pack file.
 
     Args:
-        images: what was packed, for the names in messages.
+        file: The pack file.
+        images: The packed images, for names in messages.
+
+    Raises:
+        WorkError: If the file cannot be read, or is truncated or damaged.
     """
 
     def __init__(self, file: Path, images: EncodedImages) -> None:
         self.file, self._images = file, images
-        record, self._place_N3 = _read_end(file)
+        record, self._place_N3 = _read_footer(file)
         self.fingerprint: str = record["fingerprint"]
         self._unreadable: dict[str, str] = record["unreadable"]
         self._pixels: Pixels = np.memmap(file, dtype=np.uint8, mode="r")
 
     def __reduce__(self) -> tuple[type["PackedImages"], tuple[Path, EncodedImages]]:
-        """A worker process maps the file for itself; else it would be sent all pixels."""
+        """Pickle only the path: every worker process maps the file itself."""
         return PackedImages, (self.file, self._images)
 
     def __len__(self) -> int:
@@ -54,32 +60,32 @@ class PackedImages:
 
     @property
     def unreadable(self) -> int:
-        """Images that could not be read when it was made."""
+        """Number of images that could not be read when the file was written."""
         return len(self._unreadable)
 
     def first_unreadable(self) -> str:
-        """What was wrong with the first of them."""
+        """The problem of the first unreadable image."""
         return next(iter(self._unreadable.values()))
 
     def name(self, index: int) -> str:
         return self._images.name(index)
 
     def image(self, index: int) -> Pixels:
-        """uint8 (H, W, 3), a view of the file."""
+        """The pixels of an image, uint8 (H, W, 3), as a view of the file."""
         start, height, width = self._place_N3[index].tolist()
         if height == 0:
             raise UnreadableImageError(self._unreadable[str(index)])
         return self._pixels[start : start + height * width * 3].reshape(height, width, 3)
 
     def part(self, index: int, choose: Choose) -> Pixels:
-        """The part of an image that `choose(width, height)` names, at the size it names."""
+        """Crop the part of an image that `choose(width, height)` returns, and resize it."""
         pixels = self.image(index)
         height, width, _ = pixels.shape
         return resized_pixels(pixels, choose(width, height))
 
 
-def end_of_pack(place_N3: Ints, *, fingerprint: str, unreadable: dict[str, str]) -> bytes:
-    """What stands behind the pixels."""
+def _pack_footer(place_N3: Ints, *, fingerprint: str, unreadable: dict[str, str]) -> bytes:
+    """The bytes after the pixels."""
     index = np.ascontiguousarray(place_N3, dtype="<i8").tobytes()
     pixels = int((place_N3[:, 1] * place_N3[:, 2] * 3).sum())
     record = {"fingerprint": fingerprint, "images": len(place_N3), "pixel_bytes": pixels, "unreadable": unreadable}
@@ -87,8 +93,8 @@ def end_of_pack(place_N3: Ints, *, fingerprint: str, unreadable: dict[str, str])
     return index + text + _LENGTH.pack(len(text)) + MARK
 
 
-def _read_end(file: Path) -> tuple[dict[str, Any], Ints]:
-    damaged = f"packed images {file} are truncated or damaged; delete the file, and it is made anew"
+def _read_footer(file: Path) -> tuple[dict[str, Any], Ints]:
+    damaged = f"packed images {file} are truncated or damaged; delete the file to create it again"
     tail = _LENGTH.size + len(MARK)
     try:
         size = file.stat().st_size
@@ -112,12 +118,8 @@ def _read_end(file: Path) -> tuple[dict[str, Any], Ints]:
     return record, place_N3
 
 
-_log = logging.getLogger("elfnet.data")
-_AT_ONCE = 32
-
-
 def pack_fingerprint(images: EncodedImages, *, side: int) -> str:
-    """sha256 of the names, sizes and times of the files, and of the side."""
+    """Hex sha256 of the names, sizes and modification times of the files, and of the side."""
     digest = hashlib.sha256(f"packed 1, side {side}".encode())
     for index in range(len(images)):
         digest.update(images.name(index).encode(errors="surrogateescape") + b"\0")
@@ -125,13 +127,16 @@ def pack_fingerprint(images: EncodedImages, *, side: int) -> str:
     return digest.hexdigest()
 
 
-def packed(
+def open_or_create_pack(
     images: EncodedImages, decoder: Decoder, directory: Path, *, side: int, workers: int, unreadable: str
 ) -> PackedImages:
-    """The packed cache of these images: the one in `directory` if it is of the same files and side, else made now.
+    """Open the packed cache of some images, or create it if `directory` has none with the same files and side.
 
     Args:
-        side: the shorter side that images are resized to; smaller ones are kept as they are.
+        decoder: Decodes the images.
+        side: Length of the shorter side after resizing; smaller images are not resized.
+        workers: Number of worker processes.
+        unreadable: "stop" raises at an image that cannot be read; "skip" logs it.
     """
     fingerprint = pack_fingerprint(images, side=side)
     file = directory / f"images-{fingerprint[:24]}.pack"
@@ -140,14 +145,21 @@ def packed(
         _write(file, images, decoder, fingerprint=fingerprint, side=side, workers=workers, unreadable=unreadable)
     found = PackedImages(file, images)
     if found.fingerprint != fingerprint or len(found) != len(images):
-        raise WorkError(f"packed images {file} are of other images; delete the file, and it is made anew")
+        raise WorkError(f"packed images {file} contain other images; delete the file to create it again")
     if found.unreadable and unreadable == "stop":
         raise UnreadableImageError(f"{found.first_unreadable()}; repair or remove it, or set data.unreadable=skip")
     return found
 
 
 class _Decoded(NamedTuple):
-    """Some images: their bytes in a row (shared memory between processes), and each one's size; 0 if unreadable."""
+    """Decoded images of one task.
+
+    Attributes:
+        pixels: Pixels of all images, concatenated, in shared memory.
+        sizes: Height and width of each image; 0 if it is unreadable.
+        failures: Name and problem of each unreadable image.
+        rows: Positions of the unreadable images.
+    """
 
     pixels: Tensor
     sizes: list[tuple[int, int]]
@@ -156,6 +168,8 @@ class _Decoded(NamedTuple):
 
 
 class _PackReader(Dataset[_Decoded]):
+    """Decodes and resizes images in a worker process."""
+
     def __init__(self, decoder: Decoder, side: int) -> None:
         self._decoder, self._side = decoder, side
 
@@ -163,7 +177,7 @@ class _PackReader(Dataset[_Decoded]):
         parts, sizes, failures, failed = [], [], [], []
         for row in request[1].tolist():
             try:
-                pixels = self._decoder.part(row, self._smaller)
+                pixels = self._decoder.part(row, self._resized)
             except UnreadableImageError as error:
                 failures.append((self._decoder.name(row), str(error)))
                 failed.append(row)
@@ -171,10 +185,10 @@ class _PackReader(Dataset[_Decoded]):
                 continue
             parts.append(pixels.reshape(-1))
             sizes.append((pixels.shape[0], pixels.shape[1]))
-        together = np.concatenate([np.zeros(0, dtype=np.uint8), *parts])
-        return _Decoded(torch.from_numpy(together), sizes, tuple(failures), failed)
+        pixels = np.concatenate([np.zeros(0, dtype=np.uint8), *parts])
+        return _Decoded(torch.from_numpy(pixels), sizes, tuple(failures), failed)
 
-    def _smaller(self, width: int, height: int) -> Part:
+    def _resized(self, width: int, height: int) -> Part:
         scale = min(self._side / min(width, height), 1)
         return Part((0, 0, width, height), (max(round(width * scale), 1), max(round(height * scale), 1)))
 
@@ -192,20 +206,22 @@ def _write(
     processes = WorkerProcesses(
         _PackReader(decoder, side), workers=workers, device=torch.device("cpu"), keep_workers=False
     )
-    account, reasons = Unreadable(unreadable), {}
+    log, problems = UnreadableLog(unreadable), {}
     place_N3 = np.zeros((len(images), 3), dtype=np.int64)
-    rows = np.split(np.arange(len(images)), range(_AT_ONCE, len(images), _AT_ONCE))
+    rows = np.split(np.arange(len(images)), range(_IMAGES_PER_TASK, len(images), _IMAGES_PER_TASK))
     place = done = 0
     try:
         with atomic.replacing(file) as temporary, temporary.open("wb") as content:
             for decoded in processes.read(0, rows):
-                account.meet(decoded.failures)
-                reasons.update({str(row): what for row, (_, what) in zip(decoded.rows, decoded.failures, strict=True)})
+                log.report(decoded.failures)
+                problems.update(
+                    {str(row): problem for row, (_, problem) in zip(decoded.rows, decoded.failures, strict=True)}
+                )
                 content.write(decoded.pixels.numpy().data)
                 for height, width in decoded.sizes:
                     place_N3[done] = place, height, width
                     place += height * width * 3
                     done += 1
-            content.write(end_of_pack(place_N3, fingerprint=fingerprint, unreadable=reasons))
+            content.write(_pack_footer(place_N3, fingerprint=fingerprint, unreadable=problems))
     finally:
         processes.close()

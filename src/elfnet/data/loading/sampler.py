@@ -1,11 +1,11 @@
-"""Which examples an epoch shows, in what order, and which part of each batch belongs to this process.
+"""Samplers, random generators of epochs and steps, and the shard of a process.
 
-Everything here is a pure function of seed, epoch and step, and the same in every process. `shuffle` shows every example
-once. The other samplers first draw a class for each place of the epoch, and then go through the examples of each class
-in a random order, and again once all were shown: rare examples repeat evenly.
+Everything is a pure function of seed, epoch and step, and equal in all processes. `shuffle` shows every example once.
+The other samplers draw a class for each position of the epoch. The examples of a class are then shown in random order,
+and again in a new random order once all were shown, so that rare examples repeat evenly.
 """
 
-# Shapes: N examples, and as many places in an epoch; C classes; B batch of all processes
+# Shapes: N examples, and as many positions in an epoch; C classes; n examples of one class; B batch of all processes
 
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
@@ -20,7 +20,7 @@ from elfnet.registry import Registry
 
 Batch = TypeVar("Batch", Tensor, NDArray[np.int64])
 
-# A class of n examples is drawn with a probability that goes as n to this power; None draws no classes.
+# A class of n examples is drawn with a probability proportional to n to this power; None draws no classes.
 SAMPLERS: Registry[float | None] = Registry("data.sampler")
 SAMPLERS.register("shuffle")(None)
 SAMPLERS.register("class-balanced")(0.0)
@@ -29,16 +29,22 @@ SAMPLERS.register("reversed")(-1.0)
 
 
 class Drawn(NamedTuple):
-    """Examples of an epoch in order, and how often each was shown before in it (its augmentation differs)."""
+    """The examples of an epoch in order.
+
+    Attributes:
+        rows_N: Positions in the split.
+        repeat_N: How often each example was shown before in the epoch; its augmentation depends on it.
+    """
 
     rows_N: Tensor
     repeat_N: Tensor
 
 
 class EpochOrder:
-    """Draws epochs.
+    """Draws the order of the examples of an epoch.
 
     Args:
+        labels_N: Labels of the training split.
         sampler: shuffle, class-balanced, square-root or reversed (rare classes most often).
     """
 
@@ -51,12 +57,13 @@ class EpochOrder:
         self._rows_C = [torch.from_numpy(rows) for rows in np.split(by_class_N, starts[1:])]
 
     def draw(self, generator: torch.Generator) -> Drawn:
+        """Draw as many examples as the split has."""
         if self._power is None:
             rows_N = torch.randperm(self._examples, generator=generator)
             return Drawn(rows_N, torch.zeros_like(rows_N))
         share_C = torch.tensor([len(rows) for rows in self._rows_C], dtype=torch.float64).pow(self._power)
         class_N = torch.multinomial(share_C, self._examples, replacement=True, generator=generator)
-        # Places by class: those of one class lie side by side, in the order in which the epoch comes to them.
+        # Positions in the epoch, sorted by class and, within a class, by position.
         places_N = class_N.argsort(stable=True)
         wanted_C = torch.bincount(class_N, minlength=len(self._rows_C)).tolist()
         rows, repeats = [], []
@@ -73,29 +80,29 @@ class EpochOrder:
 
 
 def epoch_generator(seed: int, epoch: int) -> torch.Generator:
-    """The random numbers of an epoch; seed and epoch are mixed, so that neighbouring seeds do not share epochs."""
+    """The generator of an epoch; seed and epoch are hashed, so that neighbouring seeds do not share epochs."""
     mixed = int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0] >> 1)
     return torch.Generator().manual_seed(mixed)
 
 
 def step_rng(seed: int, epoch: int, step: int, stream: int) -> np.random.Generator:
-    """The random numbers of one step of an epoch.
+    """The generator of one step of an epoch.
 
     Args:
-        stream: tells apart those who draw numbers for the same step.
+        stream: Identifies the user of the numbers; different users of one step need independent numbers.
     """
-    # A spawn key and not more entropy, which would be padded with zeros: [seed, epoch] and [seed, epoch, 0] are alike.
+    # A spawn key instead of more entropy, which is padded with zeros: [seed, epoch] and [seed, epoch, 0] are equal.
     return np.random.default_rng(np.random.SeedSequence([seed, epoch], spawn_key=(stream, step)))
 
 
 @dataclass(frozen=True)
 class Shard:
-    """The part of each batch that belongs to process `rank` of `world`.
+    """The part of each batch that belongs to process `rank` of `world_size`.
 
-    All parts of a batch make up the batch, in order; their sizes differ by at most one.
+    The parts of a batch are contiguous and in order of rank; their sizes differ by at most one.
 
     Example:
-        >>> [Share(rank, 3).bounds(7) for rank in range(3)]
+        >>> [Shard(rank, 3).bounds(7) for rank in range(3)]
         [(0, 3), (3, 5), (5, 7)]
     """
 
@@ -103,16 +110,16 @@ class Shard:
     world_size: int = 1
 
     def bounds(self, batch: int) -> tuple[int, int]:
-        """First position of this process in a batch of this size, and one past its last."""
+        """First position of this process's part in a batch of this size, and one past the last."""
         size, larger = divmod(batch, self.world_size)
         first = self.rank * size + min(self.rank, larger)
         return first, first + size + (self.rank < larger)
 
     def of(self, batch_B: Batch) -> Batch:
-        """This process's part; a batch smaller than the number of processes leaves some with nothing."""
+        """This process's part of a batch; it is empty in some processes if the batch is smaller than `world_size`."""
         first, end = self.bounds(len(batch_B))
         return batch_B[first:end]
 
 
 UNSHARDED = Shard()
-"""One process, which takes every batch whole."""
+"""The shard of a single process: all of every batch."""

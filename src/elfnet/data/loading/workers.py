@@ -1,8 +1,8 @@
-"""Reading image files ahead in worker processes that stay from epoch to epoch (torch's DataLoader does the work).
+"""Worker processes that read image files ahead and persist between epochs, with torch's DataLoader.
 
-Workers are not forked from this process: by the time they start it has threads (torch's own, OpenMP's, compilers'),
-and a fork of a process with threads may find their locks taken for ever. They are forked from a server instead, a
-process that has imported what they need and done nothing else.
+Workers are not forked from this process: it has threads (of torch, OpenMP and compilers), and a fork may inherit their
+locks in a locked state and deadlock. They are forked from a fork server instead, which has only imported the modules
+that workers need.
 """
 
 # Shapes: B images of a request, S side, K colours, R rectangles per image
@@ -35,21 +35,23 @@ from elfnet.data.types import Ints
 from elfnet.errors import WorkError
 
 R = TypeVar("R")
-SECONDS_TO_END = 10.0
+JOIN_TIMEOUT_SECONDS = 10.0
 PRELOADED = ["elfnet.data.loading.files", "elfnet.data.loading.pack", "torch.utils.data._utils.worker"]
-"""What the server imports, so that no worker has to."""
+"""Modules that the fork server imports, so that workers do not have to."""
 
 WorkerRequest = tuple[int, Ints, Ints]
-"""(epoch, rows, how often each was read in it before): what a worker is asked for."""
+"""A task of a worker: the epoch, rows, and how often each row was read before in the epoch."""
 
 
 class ReadBatch(NamedTuple):
-    """What a worker returns; failures travel as values, since torch would wrap an exception in its traceback.
+    """The result of a worker. Failures are values, since torch would wrap an exception in its traceback.
 
     Attributes:
-        place_B: places in the request of the images that could be read.
-        factors_B3: of brightness, contrast and saturation, which are changed on the device; None leaves them.
-        holes_BR4: rectangles that are erased on the device, after normalising; None: no image has any.
+        pixels_BSSK: uint8 pixels of the readable images.
+        place_B: Positions of these images in the request.
+        factors_B3: Factors of brightness, contrast and saturation, to apply on the device; None for no change.
+        holes_BR4: Rectangles to erase on the device after normalisation; None for none.
+        failures: Name and problem of each unreadable image.
     """
 
     pixels_BSSK: Tensor
@@ -60,12 +62,15 @@ class ReadBatch(NamedTuple):
 
 
 class BatchReader(Dataset[ReadBatch]):
-    """Reads and augments the images of one request: what runs in a worker.
+    """Reads and augments the images of one request in a worker process.
 
     The random numbers of an image are a function of (seed, epoch, row, repeat): see `images.example_rng`.
 
     Args:
-        augmentation: None reads for evaluation.
+        reader: Reads crops of images.
+        evaluation: The evaluation transform.
+        augmentation: The training transform; None for evaluation.
+        seed: Seed of the augmentation.
     """
 
     def __init__(
@@ -93,7 +98,7 @@ class BatchReader(Dataset[ReadBatch]):
         for place, (row, repeat) in enumerate(zip(rows_B.tolist(), repeat_B.tolist(), strict=True)):
             rng = numbers.of(row, repeat)
             try:
-                pixels[len(kept)] = self._prepared(row, rng)
+                pixels[len(kept)] = self._transformed(row, rng)
             except UnreadableImageError as error:
                 failures.append((self._reader.name(row), str(error)))
                 continue
@@ -110,15 +115,15 @@ class BatchReader(Dataset[ReadBatch]):
             tuple(failures),
         )
 
-    def _prepared(self, row: int, rng: np.random.Generator) -> Pixels:
+    def _transformed(self, row: int, rng: np.random.Generator) -> Pixels:
         read = partial(self._reader.part, row)
         if self._augmentation is None:
             return self._evaluation(read)
-        return self._augmentation.of_file(read, self._evaluation, rng)
+        return self._augmentation.augment_file(read, self._evaluation, rng)
 
 
 class Requests(Sampler[WorkerRequest]):
-    """The batches of the epoch that was set last; lives in the main process, so that workers can stay."""
+    """Sampler of the requests of the current epoch; it is in the main process, so that workers can persist."""
 
     def __init__(self) -> None:
         self.epoch, self.parts = 0, [np.zeros(0, dtype=np.int64)]
@@ -137,12 +142,13 @@ def _unchanged(batch: Any) -> Any:
 
 
 class WorkerProcesses(Generic[R]):
-    """Whole batches are asked for, so that a worker needs nothing but a request to make one.
+    """Worker processes that each read whole batches.
 
     Args:
-        reader: sent to every worker, so it must be cheap to pickle.
-        workers: processes; 0 reads in this one.
-        keep_workers: between epochs, until `close`.
+        reader: Reads one request; it is sent to every worker, so it must be cheap to pickle.
+        workers: Number of processes; 0 reads in this process.
+        device: Device of the batches; memory is pinned for CUDA.
+        keep_workers: Whether workers persist between epochs, until `close`.
     """
 
     def __init__(self, reader: Dataset[R], *, workers: int, device: torch.device, keep_workers: bool) -> None:
@@ -156,53 +162,61 @@ class WorkerProcesses(Generic[R]):
             collate_fn=_unchanged,
             persistent_workers=keep_workers and workers > 0,
             pin_memory=device.type == "cuda",
-            multiprocessing_context=_server() if workers else None,
-            # A generator of its own: making an iterator draws from it, and must not disturb torch's global one.
+            multiprocessing_context=_start_method() if workers else None,
+            # A separate generator: creating an iterator draws from it and must not change torch's global one.
             generator=torch.Generator(),
         )
 
     def read(self, epoch: int, parts: list[Ints], repeats: list[Ints] | None = None) -> Iterator[R]:
-        """Batches of these positions, in order; `repeats` tells how often each was read before in the epoch."""
+        """Read batches in order.
+
+        Args:
+            parts: Rows of each batch.
+            repeats: How often each row was read before in the epoch; None for never.
+
+        Raises:
+            WorkError: If the reader cannot be pickled, or a worker ends unexpectedly.
+        """
         self._requests.epoch, self._requests.parts = epoch, parts
         self._requests.repeats = [np.zeros_like(rows_B) for rows_B in parts] if repeats is None else repeats
         try:
             with _without_main(), warnings.catch_warnings():
-                # What cannot be pickled is told below.
+                # Pickle errors are reported below.
                 warnings.filterwarnings("ignore", "Got pickle error")
                 self._running = iter(self._loader)
         except (PicklingError, AttributeError, TypeError) as error:
             raise WorkError(
-                f"what reads the images cannot be sent to worker processes ({error}); "
+                f"the image reader cannot be sent to worker processes ({error}); "
                 "define it in a module that can be imported, or set data.workers=0"
             ) from error
         try:
             yield from self._running
         except (RuntimeError, OSError, EOFError) as error:
-            # A worker that ends while it hands over a batch is noticed as a connection that breaks.
+            # If a worker ends while it sends a batch, the connection breaks.
             broken = isinstance(error, OSError | EOFError) and self._loader.num_workers > 0
             if isinstance(error, WorkError) or not (broken or "worker" in str(error)):
                 raise
-            what = (str(error) or type(error).__name__).splitlines()[0]
+            reason = (str(error) or type(error).__name__).splitlines()[0]
             raise WorkError(
-                f"a process that reads images ended unexpectedly ({what}); it may have run out of memory: "
+                f"a worker process that reads images ended unexpectedly ({reason}); it may have run out of memory: "
                 "lower data.workers"
             ) from error
 
     def close(self) -> None:
         """End the workers."""
-        # torch ends them when the iterator goes; that may be long after an error, whose traceback holds it.
+        # torch ends them when the iterator is deleted; after an error its traceback may keep the iterator for long.
         running, self._running, self._loader._iterator = self._running, None, None
         if running is not None and hasattr(running, "_shutdown_workers"):
             running._shutdown_workers()
-            # The threads that fed the workers end by themselves, a moment later: wait for them.
+            # The threads that feed the workers end a moment later: wait for them.
             for queue in getattr(running, "_index_queues", ()):
                 feeder = getattr(queue, "_thread", None)
                 if feeder is not None:
-                    feeder.join(timeout=SECONDS_TO_END)
+                    feeder.join(timeout=JOIN_TIMEOUT_SECONDS)
 
 
-def _server() -> BaseContext:
-    """Where workers come from; its server begins to import now, while this process does something else."""
+def _start_method() -> BaseContext:
+    """Start the fork server, which imports modules in the background; without support for it, workers are spawned."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
@@ -213,9 +227,9 @@ def _server() -> BaseContext:
 
 @contextmanager
 def _without_main() -> Iterator[None]:
-    """Start processes that do not run the user's script again, as Python's would.
+    """Prevent new processes from importing the user's script, as Python's multiprocessing would.
 
-    They need nothing of it, and one without `if __name__ == "__main__"` would begin anew in every worker.
+    Workers do not need it, and a script without `if __name__ == "__main__"` would run again in every worker.
     """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")

@@ -1,4 +1,4 @@
-"""Readers of data sets: folders, lists, tables, feature arrays, CIFAR, digits, and data sets of a hub.
+"""Data sources: folders, lists, tables, feature arrays, CIFAR, digits, and data sets of the hub.
 
-Files are checked before use, and nothing that is read is executed. This package must not import torch.
+Files are checked before use, and no code in them is executed. This package must not import torch.
 """

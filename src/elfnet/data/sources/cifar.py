@@ -1,4 +1,7 @@
-"""CIFAR-10 and CIFAR-100 from the official releases: found locally, else downloaded; always md5-checked."""
+"""CIFAR-10 and CIFAR-100 from the official files, binary or python version, which are found locally or downloaded.
+
+Every file is checked against its official md5 before it is read.
+"""
 
 # Shapes: N examples, H height, W width, C channels; the files store C, H, W in that order
 
@@ -23,26 +26,40 @@ _PIXELS = CHANNELS * SIDE * SIDE
 
 
 def read_binary(content: bytes, where: str, *, label_bytes: int) -> LabelledImages:
-    """Rows of `label_bytes` labels and 3,072 pixels; the last label is the fine one (CIFAR-100 has coarse, fine)."""
+    """Read a file of the binary version: rows of labels and 3,072 pixels.
+
+    Args:
+        where: Name of the file, for messages.
+        label_bytes: Labels per row; the last one is used (CIFAR-100 has a coarse and a fine label).
+    """
     row = label_bytes + _PIXELS
     if not content or len(content) % row:
-        raise WorkError(f"{where} has {len(content)} bytes, not a multiple of {row}; it is truncated, fetch it again")
+        raise WorkError(
+            f"{where} has {len(content)} bytes, not a multiple of {row}; it is truncated: download it again"
+        )
     rows = np.frombuffer(content, dtype=np.uint8).reshape(-1, row)
-    return LabelledImages(_images(rows[:, label_bytes:]), rows[:, label_bytes - 1].astype(np.int64))
+    return LabelledImages(_to_nhwc(rows[:, label_bytes:]), rows[:, label_bytes - 1].astype(np.int64))
 
 
 def read_python(content: bytes, where: str, *, label_key: str) -> LabelledImages:
-    """A pickled dictionary with `data` (N, 3072) and a list of labels, read without executing anything."""
+    """Read a file of the python version: a pickled dictionary with `data` (N, 3072) and a list of labels.
+
+    No code in the pickle is executed.
+
+    Args:
+        where: Name of the file, for messages.
+        label_key: Key of the list of labels.
+    """
     entries = read_pickled_dict(content, where=where)
     pixels, labels = entries.get("data"), entries.get(label_key)
     if not isinstance(pixels, np.ndarray) or pixels.ndim != 2 or pixels.shape[1] != _PIXELS:
         raise WorkError(f"{where} has no entry 'data' of shape (N, {_PIXELS}); use the official file")
     if not isinstance(labels, list) or not all(type(label) is int for label in labels) or len(labels) != len(pixels):
-        raise WorkError(f"{where} has no list {label_key!r} of {len(pixels)} whole numbers; use the official file")
-    return LabelledImages(_images(pixels), np.asarray(labels, dtype=np.int64))
+        raise WorkError(f"{where} has no list {label_key!r} of {len(pixels)} integers; use the official file")
+    return LabelledImages(_to_nhwc(pixels), np.asarray(labels, dtype=np.int64))
 
 
-def _images(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _to_nhwc(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.ascontiguousarray(pixels.reshape(-1, CHANNELS, SIDE, SIDE).transpose(0, 2, 3, 1))
 
 
@@ -56,7 +73,7 @@ OFFICIAL_URL = "https://www.cs.toronto.edu/~kriz"
 
 @dataclass(frozen=True)
 class Layout:
-    """One version (binary or python) of a release: the archive and the files in its one directory."""
+    """One version (binary or python) of a release: an archive, its directory and the files in it."""
 
     archive: str
     directory: str
@@ -66,12 +83,13 @@ class Layout:
 
     @property
     def files(self) -> tuple[str, ...]:
+        """Names of all files."""
         return (*self.train_files, self.test_file)
 
 
 @dataclass(frozen=True)
 class Release:
-    """A data set and its versions, in the order they are looked for; a download takes the first."""
+    """A data set and its versions, in the order of the search; the first one is downloaded."""
 
     name: str
     class_names: tuple[str, ...]
@@ -158,14 +176,14 @@ OFFICIAL_MD5 = {
 
 @SOURCES.register("cifar10")
 def cifar10(request: SourceRequest) -> Source[LabelledImages]:
-    """50,000 training and 10,000 test images of ten classes, 32 x 32 x 3."""
+    """50,000 training and 10,000 test images of 10 classes, 32 x 32 x 3."""
     request.refuse_group_column("cifar10")
     return load_cifar(CIFAR10, request.directory)
 
 
 @SOURCES.register("cifar100")
 def cifar100(request: SourceRequest) -> Source[LabelledImages]:
-    """50,000 training and 10,000 test images of a hundred classes, 32 x 32 x 3, with the fine labels."""
+    """50,000 training and 10,000 test images of 100 classes (fine labels), 32 x 32 x 3."""
     request.refuse_group_column("cifar100")
     return load_cifar(CIFAR100, request.directory)
 
@@ -177,12 +195,17 @@ def load_cifar(
     md5: Mapping[str, str] = OFFICIAL_MD5,
     base_url: str = OFFICIAL_URL,
 ) -> Source[LabelledImages]:
-    """Read a release from the first place that has it: `directory`, `$ELFNET_DATA`, the cache; else download it.
+    """Read a CIFAR release from `directory`, `$ELFNET_DATA` or the cache, or download it.
 
-    A place may hold the unpacked directory or the archive, binary or python version, or be either of them.
+    Each of these may contain the unpacked directory or the archive of the binary or python version, or be one of them.
 
     Args:
-        md5: Expected sums by archive name and by `directory/file`.
+        directory: Searched first; a download is stored there, too.
+        md5: Expected checksums by archive name and by `directory/file`.
+        base_url: Where archives are downloaded from.
+
+    Raises:
+        WorkError: If a file is missing, damaged or cannot be downloaded.
     """
     places = data_places(directory)
     for place in places:
@@ -196,7 +219,7 @@ def load_cifar(
     layout = release.layouts[0]
     if places[0].is_file():
         raise RequestError(
-            f"{places[0]} is a file, and not {layout.archive}; name that archive, or the directory that holds it"
+            f"{places[0]} is a file other than {layout.archive}; name that archive, or the directory that contains it"
         )
     archive = download(f"{base_url}/{layout.archive}", places[0] / layout.archive, md5=md5[layout.archive])
     return _source(release, layout, _read_archive(archive, layout, md5))
@@ -219,7 +242,7 @@ def _read_directory(unpacked: Path, layout: Layout, md5: Mapping[str, str]) -> d
     parts = {}
     for file in layout.files:
         path = unpacked / file
-        way_out = f"delete {unpacked} and run again to download {layout.archive}, or unpack that archive anew"
+        way_out = f"delete {unpacked} and run again to download {layout.archive}, or unpack that archive again"
         expected = md5[f"{layout.directory}/{file}"]
         try:
             content = path.read_bytes()
@@ -233,7 +256,7 @@ def _read_directory(unpacked: Path, layout: Layout, md5: Mapping[str, str]) -> d
 
 
 def _read_archive(archive: Path, layout: Layout, md5: Mapping[str, str]) -> dict[str, LabelledImages]:
-    """Read the members by name straight into memory: nothing is unpacked to the disk, so no path in it matters."""
+    """Read the files of an archive into memory; nothing is written to disk, so paths in the archive are harmless."""
     way_out = f"delete it and run again to download it, or put the official {layout.archive} in its place"
     wanted = {f"{layout.directory}/{file}": file for file in layout.files}
     parts = {}

@@ -1,8 +1,8 @@
-"""Reading the python version of CIFAR, which is a pickle, without giving the file any power.
+"""Safe reader of the python version of CIFAR, whose files are pickles.
 
-A pickle is a program: it names functions and calls them. Here the five names that those files use stand for small
-objects of this module, which do nothing but keep bytes; every other name is refused. Not even NumPy's own classes are
-reachable, and what the file can call has no attribute it could set.
+A pickle can name any function and call it. Here the five names in the official files are mapped to stand-ins of this
+module, which only store bytes; every other name is refused. Not even NumPy's own classes can be reached, and a pickle
+cannot set attributes of the stand-ins.
 """
 
 import io
@@ -17,20 +17,20 @@ from elfnet.errors import WorkError
 
 
 class _Array:
-    """Stands for an array under construction: `__setstate__` receives its shape and bytes."""
+    """Stand-in for an array: `__setstate__` receives its shape and bytes."""
 
     __slots__ = ("array",)
 
     def __setstate__(self, state: tuple[int, tuple[int, ...], object, bool, bytes]) -> None:
         _version, shape, dtype, is_fortran, content = state
         if not isinstance(dtype, _Bytes) or not isinstance(content, bytes) or len(content) != math.prod(shape):
-            raise ValueError("an array that is not made of bytes, or not as many as its shape says")
+            raise ValueError("an array that is not of type uint8, or whose size does not match its shape")
         flat = np.frombuffer(content, dtype=np.uint8)
         self.array: NDArray[np.uint8] = flat.reshape(shape, order="F" if is_fortran else "C")
 
 
 class _Bytes:
-    """Stands for the dtype uint8, the only one there is. Its state is the byte order, which bytes do not have."""
+    """Stand-in for the dtype uint8. Its state is the byte order, which does not matter for bytes."""
 
     __slots__ = ()
 
@@ -39,13 +39,13 @@ class _Bytes:
 
 
 class _ArrayType:
-    """Stands for `numpy.ndarray`, which the files name as an argument and never call."""
+    """Stand-in for `numpy.ndarray`, which the files pass as an argument and never call."""
 
     __slots__ = ()
 
 
 class _NewArray:
-    """Stands for NumPy's `_reconstruct`; type, shape and code are placeholders that the state replaces."""
+    """Stand-in for NumPy's `_reconstruct`; the arguments are placeholders that `__setstate__` replaces."""
 
     __slots__ = ()
 
@@ -54,24 +54,24 @@ class _NewArray:
 
 
 class _NewDtype:
-    """Stands for `numpy.dtype`."""
+    """Stand-in for `numpy.dtype`."""
 
     __slots__ = ()
 
     def __call__(self, code: object, *_flags: object) -> _Bytes:
         if code not in ("u1", b"u1", "|u1", b"|u1"):
-            raise ValueError(f"an array of type {code!r}, expected bytes")
+            raise ValueError(f"an array of type {code!r}, expected uint8")
         return _Bytes()
 
 
 class _Encode:
-    """Stands for `_codecs.encode`, by which newer Pythons write bytes into old pickles."""
+    """Stand-in for `_codecs.encode`, which newer Python versions use to write bytes in old protocols."""
 
     __slots__ = ()
 
     def __call__(self, text: str, encoding: str) -> bytes:
         if not isinstance(text, str) or encoding != "latin1":
-            raise ValueError("bytes that are not written as latin1")
+            raise ValueError("bytes that are not encoded as latin1")
         return text.encode("latin1")
 
 
@@ -93,23 +93,26 @@ class _RestrictedUnpickler(pickle.Unpickler):
 
 
 def read_pickled_dict(content: bytes, *, where: str) -> dict[str, Any]:
-    """The dictionary in a CIFAR pickle, keys as text, arrays as uint8; anything else is refused.
+    """Read the dictionary in a CIFAR pickle: keys as str, arrays as uint8.
 
     Args:
-        where: The file's name, for the error.
+        where: Name of the file, for messages.
+
+    Raises:
+        WorkError: If the pickle contains anything else.
     """
     try:
         loaded = _RestrictedUnpickler(io.BytesIO(content), encoding="bytes").load()
-    except Exception as error:  # a damaged pickle can fail in any way; none of them is our defect
-        raise _refusal(where, str(error) or type(error).__name__) from error
+    except Exception as error:  # a damaged pickle can raise any exception
+        raise _not_cifar(where, str(error) or type(error).__name__) from error
     if not isinstance(loaded, dict) or not all(isinstance(key, (str, bytes)) for key in loaded):
-        raise _refusal(where, "it is not a dictionary with named entries")
+        raise _not_cifar(where, "it is not a dictionary with named entries")
     text_keys = {key.decode("latin1") if isinstance(key, bytes) else key: value for key, value in loaded.items()}
     return {
         key: getattr(value, "array", None) if isinstance(value, _Array) else value for key, value in text_keys.items()
     }
 
 
-def _refusal(where: str, reason: str) -> WorkError:
+def _not_cifar(where: str, reason: str) -> WorkError:
     one_line = " ".join(reason.split())
-    return WorkError(f"{where} is not a CIFAR pickle: {one_line}; nothing in it was run; use the official file")
+    return WorkError(f"{where} is not a CIFAR pickle: {one_line}; no code in it was executed; use the official file")

@@ -1,4 +1,4 @@
-"""The embedded data set: the handwritten digits that ship inside scikit-learn, so that everything works offline."""
+"""The handwritten digits of scikit-learn, enlarged to 32 x 32 pixels: a data set that needs no download."""
 
 # Shapes: N examples, H height, W width; S = 8 and L = 32 are the small and the large side
 
@@ -10,12 +10,12 @@ from elfnet.errors import WorkError
 from elfnet.extras import missing_package
 
 SIDE = 32
-_LARGEST_VALUE = 16  # the data set counts inked pixels in 4 x 4 blocks
+_LARGEST_VALUE = 16  # values are numbers of inked pixels in 4 x 4 blocks
 
 
 @SOURCES.register("digits")
 def digits(request: SourceRequest | None = None) -> Source[LabelledImages]:
-    """1,797 images of ten digits, 32 x 32 x 1, without a test split of their own."""
+    """1,797 images of ten digits, 32 x 32 x 1, without a test set."""
     if request is not None:
         request.refuse_group_column("digits")
     try:
@@ -35,10 +35,9 @@ def digits(request: SourceRequest | None = None) -> Source[LabelledImages]:
 
 
 def enlarge(small_NSS: NDArray[np.float64], *, side: int) -> NDArray[np.uint8]:
-    """Bilinear enlargement to `side` x `side`, rounded to bytes.
+    """Enlarge images to `side` x `side` by bilinear interpolation, rounded to uint8.
 
-    Bilinear rather than repeated pixels: a stroke of 4 x 4 blocks would show a 3 x 3 convolution nothing but flat
-    areas and edges that lie on one fixed grid.
+    With repeated pixels instead, a 3 x 3 convolution would see only flat areas and edges on a fixed grid.
     """
     weights_LS = _bilinear_weights(small_NSS.shape[1], side)
     large_NLL = weights_LS @ small_NSS @ weights_LS.T
@@ -47,7 +46,7 @@ def enlarge(small_NSS: NDArray[np.float64], *, side: int) -> NDArray[np.uint8]:
 
 
 def _bilinear_weights(small: int, large: int) -> NDArray[np.float64]:
-    """How much each small pixel gives to each large one, shape (L, S); rows sum to 1, borders repeat the last pixel."""
+    """Interpolation weights, shape (L, S): rows sum to 1, and border pixels are repeated outside."""
     centres_L = ((np.arange(large) + 0.5) * small / large - 0.5).clip(0, small - 1)
     distance_LS = np.abs(centres_L[:, None] - np.arange(small))
     return (1 - distance_LS).clip(0, None)

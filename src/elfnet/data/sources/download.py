@@ -1,4 +1,4 @@
-"""Resumable downloads that are checked before they get their final name."""
+"""Resumable downloads with md5 checks, and the directories that are searched for data."""
 
 import hashlib
 import os
@@ -18,21 +18,27 @@ from elfnet.errors import WorkError
 
 
 def md5_of_bytes(content: bytes) -> str:
+    """Hex md5 of some bytes."""
     return hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 
 def md5_of_open_file(file: BufferedReader) -> str:
+    """Hex md5 of a file from its current position to its end."""
     return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
 def check_md5(file: Path, *, found: str, expected: str, way_out: str) -> None:
-    """Refuse a file whose md5 is another than expected, in one line that names both."""
+    """Raise WorkError if an md5 differs from the expected one.
+
+    Args:
+        way_out: What the user can do, for the message.
+    """
     if found != expected:
         raise WorkError(f"{file} is truncated or altered: md5 {found}, expected {expected}; {way_out}")
 
 
 _CHUNK = 1 << 16
-_PLAIN_STEPS = 10  # lines printed into a pipe, whatever the size
+_PLAIN_STEPS = 10  # progress lines if the output is not a terminal
 
 
 class _Report(Protocol):
@@ -42,19 +48,30 @@ class _Report(Protocol):
 def download(
     url: str, destination: Path, *, md5: str, console: Console | None = None, timeout_seconds: float = 30.0
 ) -> Path:
-    """Fetch `url` to `destination` and return it; an unfinished `<name>.part` from an earlier try is continued.
+    """Download a file and check its md5.
 
-    The file takes its name only once its md5 is right, so a file that is there is whole.
+    The content is written to `<name>.part`, which is renamed after the check; an unfinished one is resumed.
+
+    Args:
+        md5: Expected checksum.
+        console: For the progress display; None writes to standard error.
+        timeout_seconds: Time without data after which the download fails.
+
+    Returns:
+        The destination.
+
+    Raises:
+        WorkError: If the download fails or its md5 is wrong.
     """
     part = destination.with_name(destination.name + ".part")
-    by_hand = f"run again to go on, or fetch {url} by hand and put it at {destination}"
+    by_hand = f"run again to resume, or download {url} by hand to {destination}"
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
-        # A try that was cut short between the last byte and the renaming left a whole file: nothing to fetch then.
+        # A run that was interrupted between the last byte and the renaming left a complete file.
         if not part.exists() or _md5_on_disk(part) != md5:
             _fetch(url, part, console or Console(stderr=True), timeout_seconds)
             if (found := _md5_on_disk(part)) != md5:
-                part.unlink()  # to continue a damaged file would never mend it
+                part.unlink()  # resuming a damaged file would never repair it
                 check_md5(part, found=found, expected=md5, way_out=f"it was removed; {by_hand}")
         part.replace(destination)
     except (OSError, HTTPException) as error:  # urllib's errors and timeouts are OSErrors
@@ -76,10 +93,10 @@ def _fetch(url: str, part: Path, console: Console, timeout_seconds: float) -> No
         error.close()
         if error.code != 416 or start == 0:
             raise
-        # Nothing lies beyond what we have, and what we have is not the file: begin again.
+        # 416: the partial file is as long as the remote one but has another md5. Start again.
         start, response = 0, _open(url, 0, timeout_seconds)
     with response:
-        if start and not _continues(response, start):
+        if start and not _is_resumed(response, start):
             start = 0
         length = response.headers.get("Content-Length")
         total = start + int(length) if length and length.isdigit() else None
@@ -103,8 +120,8 @@ def _open(url: str, start: int, timeout_seconds: float) -> HTTPResponse:
     return response
 
 
-def _continues(response: HTTPResponse, start: int) -> bool:
-    """Whether the server sends what we asked for; one that ignores Range sends everything, with status 200."""
+def _is_resumed(response: HTTPResponse, start: int) -> bool:
+    """Whether the server sends the requested range; a server without support for ranges sends all, with status 200."""
     return response.status == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
 
 
@@ -117,39 +134,39 @@ def _reason(error: Exception) -> str:
 
 @contextmanager
 def _progress(console: Console, name: str, start: int, total: int | None) -> Iterator[_Report]:
-    """A bar on a terminal, a line every tenth of the way in a pipe."""
+    """Show progress: a bar on a terminal, else one line per tenth of the file."""
     if console.is_terminal:
         columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn())
         with Progress(*columns, TransferSpeedColumn(), TimeRemainingColumn(), console=console) as bar:
             task = bar.add_task(name, total=total, completed=start)
             yield lambda done: bar.update(task, completed=done)
         return
-    said = start * _PLAIN_STEPS // total if total else 0
+    printed = start * _PLAIN_STEPS // total if total else 0
 
-    def say(done: int) -> None:
-        nonlocal said
-        if total and (step := done * _PLAIN_STEPS // total) > said:
-            said = step
+    def report(done: int) -> None:
+        nonlocal printed
+        if total and (step := done * _PLAIN_STEPS // total) > printed:
+            printed = step
             megabytes = f"{done / 1e6:.1f} of {total / 1e6:.1f} MB"
             console.print(f"{name}: {megabytes}", markup=False, highlight=False, soft_wrap=True)
 
-    yield say
+    yield report
 
 
 DATA_VARIABLE = "ELFNET_DATA"
 
 
 def cache_directory(environment: Mapping[str, str] | None = None) -> Path:
-    """`$XDG_CACHE_HOME/elfnet`, or `~/.cache/elfnet`."""
+    """The cache directory: `$XDG_CACHE_HOME/elfnet`, or `~/.cache/elfnet`."""
     environment = os.environ if environment is None else environment
     base = environment.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "elfnet"
 
 
 def data_places(directory: Path | None, environment: Mapping[str, str] | None = None) -> list[Path]:
-    """Directories in the order they are searched: the one given, `$ELFNET_DATA`, the cache.
+    """The directories that are searched for data, in order: `directory`, `$ELFNET_DATA`, the cache directory.
 
-    The first one is where a download is put: whoever names a place wants the data there.
+    A download is stored in the first one.
     """
     environment = os.environ if environment is None else environment
     named = environment.get(DATA_VARIABLE)

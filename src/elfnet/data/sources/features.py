@@ -1,6 +1,5 @@
-"""Feature arrays: rows of numbers with a label each, such as counts of codes in health records."""
+"""Feature arrays: one row of numbers and one label per example, from .npz or Parquet files."""
 
-# Shapes: N rows, F features, C classes
 # Shapes: N rows, F features
 
 import zipfile
@@ -14,14 +13,14 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from elfnet.data.sources.listing import number_groups, refuse_one_class
-from elfnet.data.sources.tables import column_names, in_order, missing_column, read_columns
+from elfnet.data.sources.tables import missing_column, parquet_column_names, read_parquet_columns, sorted_class_names
 from elfnet.data.types import SOURCES, Digest, Examples, Ints, Source, SourceRequest
 from elfnet.errors import ElfnetError, RequestError, WorkError
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureArrays:
-    """A file's content: features, labels as text, and groups as text if asked for."""
+    """The content of a file: features, labels as text, and groups as text if there is a group column."""
 
     origin: str
     features_NF: NDArray[np.float32]
@@ -30,9 +29,13 @@ class FeatureArrays:
 
 
 def read_features(file: Path, *, label_column: str, group_column: str) -> FeatureArrays:
-    """Read by ending: .npz (arrays `X`, `y` and, if a group column is named, one of that name) or .parquet.
+    """Read features, labels and groups from an .npz or .parquet file.
 
-    In a Parquet file every column that is neither label nor group is a feature.
+    An .npz file has arrays `X` and `y`, and one with the name of the group column. In a Parquet file every column other
+    than label and group is a feature.
+
+    Args:
+        group_column: Name of the groups; empty without groups.
     """
     if file.suffix.lower() == ".parquet":
         features, labels, groups = _from_parquet(file, label_column, group_column)
@@ -42,10 +45,12 @@ def read_features(file: Path, *, label_column: str, group_column: str) -> Featur
         raise RequestError(f"{file} is neither .npz nor .parquet; save the features as one of them")
     for name, column in (("labels", labels), ("groups", groups)):
         if column is not None and len(column) != len(features):
-            raise WorkError(f"{file} has {len(features)} rows of features but {len(column)} {name}; make them as many")
+            raise WorkError(
+                f"{file} has {len(features)} rows of features but {len(column)} {name}; make the numbers equal"
+            )
     finite_N = np.isfinite(features).all(axis=1)
     if not finite_N.all():
-        raise WorkError(f"row {int((~finite_N).argmax())} of {file} has a value that is not finite; fill it in first")
+        raise WorkError(f"row {int((~finite_N).argmax())} of {file} has a value that is not finite; replace it")
     return FeatureArrays(
         str(file), features, list(map(str, labels)), None if groups is None else list(map(str, groups))
     )
@@ -53,31 +58,31 @@ def read_features(file: Path, *, label_column: str, group_column: str) -> Featur
 
 def _from_npz(file: Path, group_column: str) -> tuple[NDArray[np.float32], list[Any], list[Any] | None]:
     try:
-        # Opened here: NumPy would leave a broken file open.
+        # Opened here because NumPy would not close a damaged file.
         with file.open("rb") as content:
             arrays = np.load(content, allow_pickle=False)
             if not isinstance(arrays, NpzFile):
-                raise ValueError("it holds one array without a name")
+                raise ValueError("it contains a single array without a name")
             wanted = ["X", "y", *([group_column] if group_column else [])]
             for name in wanted:
                 if name not in arrays:
                     raise RequestError(
-                        f"{file} has no array {name!r}; it has: {', '.join(arrays)}; save it under {name}"
+                        f"{file} has no array {name!r}; it has: {', '.join(arrays)}; save the array as {name}"
                     )
             found = [np.asarray(arrays[name]) for name in wanted]
     except ElfnetError:
         raise
     except (OSError, ValueError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        # RuntimeError: encrypted, or packed in a way that is not read (NotImplementedError).
+        # RuntimeError: encrypted, or compressed by an unsupported method (NotImplementedError).
         raise WorkError(f"cannot read {file}: {error}; it must be an .npz file of plain arrays") from error
     features, labels = found[0], found[1]
     if features.ndim != 2 or features.dtype.kind not in "fiub" or not features.shape[1]:
         raise WorkError(
-            f"X in {file} is {features.dtype} of shape {features.shape}; it must be numbers of shape (N, F)"
+            f"X in {file} is {features.dtype} of shape {features.shape}; it must have numbers and shape (N, F)"
         )
     if labels.ndim != 1 or labels.dtype.kind not in "iuUS":
         raise WorkError(
-            f"y in {file} is {labels.dtype} of shape {labels.shape}; it must be whole numbers or text, (N,)"
+            f"y in {file} is {labels.dtype} of shape {labels.shape}; it must have integers or text, and shape (N,)"
         )
     text = labels.astype(str).tolist()
     return features.astype(np.float32), text, found[2].astype(str).tolist() if group_column else None
@@ -86,27 +91,29 @@ def _from_npz(file: Path, group_column: str) -> tuple[NDArray[np.float32], list[
 def _from_parquet(
     file: Path, label_column: str, group_column: str
 ) -> tuple[NDArray[np.float32], list[Any], list[Any] | None]:
-    there = column_names(file)
+    there = parquet_column_names(file)
     named = {"data.label_column": label_column, "data.group_column": group_column}
     for setting, column in named.items():
         if column and column not in there:
             raise missing_column(file, column, setting, there)
     features = [column for column in there if column not in named.values()]
     if not features:
-        raise WorkError(f"{file} has no column besides label and group; features are the other columns")
-    columns = read_columns(file, dict.fromkeys([*features, *filter(None, named.values())], "the file"))
+        raise WorkError(f"{file} has no column other than label and group; add feature columns")
+    columns = read_parquet_columns(file, dict.fromkeys([*features, *filter(None, named.values())], "the file"))
     try:
         rows = np.array(columns[: len(features)], dtype=np.float32).T
     except (TypeError, ValueError) as error:
-        raise WorkError(f"{file} has a feature column that is not numbers ({error}); leave it out") from error
+        raise WorkError(f"{file} has a feature column without numbers ({error}); remove it") from error
     rest = columns[len(features) :]
     return np.ascontiguousarray(rows), rest[0], rest[1] if group_column else None
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureRows(Examples):
-    """Rows in memory. A network sees each as an image of one pixel with F channels, so that all that works on images
-    works on them (with the backbone `mlp`)."""
+    """Feature rows in memory, for the backbone `mlp`.
+
+    The network's input is an image of one pixel with F channels, so that everything for images works with features.
+    """
 
     features_NF: NDArray[np.float32]
     labels_N: Ints
@@ -139,8 +146,8 @@ def features(request: SourceRequest) -> Source[FeatureRows]:
     }
     train = read["train"]
     if not len(train.labels):
-        raise WorkError(f"{train.origin} has no row; check it, or name another")
-    names = in_order(set(train.labels))
+        raise WorkError(f"{train.origin} has no row; check the file, or name another one")
+    names = sorted_class_names(set(train.labels))
     refuse_one_class(names, train.origin)
     groups = number_groups({split: arrays.groups for split, arrays in read.items()})
     parts = {split: _rows(arrays, train, names, groups[split]) for split, arrays in read.items()}
@@ -157,7 +164,9 @@ def features(request: SourceRequest) -> Source[FeatureRows]:
 def _rows(arrays: FeatureArrays, train: FeatureArrays, names: list[str], groups_N: Ints | None) -> FeatureRows:
     width, expected = arrays.features_NF.shape[1], train.features_NF.shape[1]
     if width != expected:
-        raise WorkError(f"{arrays.origin} has {width} features, {train.origin} has {expected}; make them the same")
+        raise WorkError(
+            f"{arrays.origin} has {width} features, but {train.origin} has {expected}; make the numbers equal"
+        )
     number = {name: label for label, name in enumerate(names)}
     for row, label in enumerate(arrays.labels):
         if label not in number:

@@ -1,4 +1,4 @@
-"""A folder of class folders, with or without train, val and test folders above them."""
+"""Image folders: one folder per class, optionally below folders for train, validation and test."""
 
 import os
 from collections.abc import Iterator
@@ -13,20 +13,21 @@ from elfnet.errors import RequestError, WorkError
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 Identity = tuple[int, int]
+"""Device and inode of a folder."""
 TRAIN, CALIBRATION, TEST = ("train",), ("calibration", "val", "valid", "validation"), ("test",)
 
 
 @SOURCES.register("folder")
 def folder(request: SourceRequest) -> Source[ImageFiles]:
-    """Images of your own: a folder of class folders, with or without train, val and test above them (data.root)."""
+    """Your own images: a folder of class folders, optionally below train, val and test folders (data.root)."""
     if request.root is None:
-        raise RequestError("source=folder needs data.root: the folder that holds the class folders")
+        raise RequestError("source=folder needs data.root: the folder that contains the class folders")
     request.refuse_group_column(str(request.root))
     places = split_folders(request.root)
     train, test = request.train or places["train"], request.test or places["test"]
     calibration = request.calibration or places["calibration"]
     assert train is not None
-    # Who names the validation folder as the test data means that; calibration is then cut from the training data.
+    # If the user names the validation folder as test data, calibration examples are held out from training data.
     if request.calibration is None and calibration is not None and test is not None and _same(calibration, test):
         calibration = None
     return images_of_listings(
@@ -43,9 +44,10 @@ def _same(one: Path, other: Path) -> bool:
 
 
 def split_folders(root: Path) -> dict[str, Path | None]:
-    """The folder of each split: below the root if it has a folder `train`, else the root itself for train only.
+    """Find the folder of each split below a root.
 
-    A root counts as divided only if all its folders are called like splits: `train` may also be a class.
+    The root has split folders if there is a folder `train` and all folders have names of splits (`train` may also be
+    the name of a class). Otherwise the root itself is the training folder, and the other splits are None.
     """
     inner = _folders(root)
     known = {*TRAIN, *CALIBRATION, *TEST}
@@ -62,10 +64,10 @@ def split_folders(root: Path) -> dict[str, Path | None]:
 
 
 def list_folder(root: Path) -> Listing:
-    """Every image below each class folder; classes and files in order of their names, hidden ones left out."""
+    """List all images below the class folders of a root, sorted by name, without hidden files and folders."""
     classes = _folders(root)
     if not classes:
-        raise WorkError(f"{root} has no class folder; put the images of each class into a folder of its own")
+        raise WorkError(f"{root} has no class folder; put the images of each class into a separate folder")
     paths: list[str] = []
     counts = []
     real = root.resolve()
@@ -96,7 +98,11 @@ def _folders(root: Path) -> list[str]:
 
 
 def _images_below(root: str, inner: str, above: frozenset[Identity]) -> Iterator[str]:
-    """Paths relative to the root, folder by folder. A link to one of the folders `above` would never end."""
+    """Paths of the images below `root/inner`, relative to the root.
+
+    Args:
+        above: Identities of the parent folders; a link to one of them is refused, since it would never end.
+    """
     folder = f"{root}/{inner}"
     try:
         here = _identity(folder)
@@ -115,6 +121,6 @@ def _images_below(root: str, inner: str, above: frozenset[Identity]) -> Iterator
 
 
 def _identity(folder: str | Path) -> Identity:
-    """The same for a folder and every link to it."""
-    found = os.stat(folder)  # noqa: PTH116 - a text where there are many
+    """Device and inode, which are equal for a folder and every link to it."""
+    found = os.stat(folder)  # noqa: PTH116 - str is faster for many folders
     return found.st_dev, found.st_ino

@@ -1,4 +1,4 @@
-"""A data set of the hub by name, where the package `datasets` is installed. Images stay encoded and are read by row."""
+"""Image data sets of the Hugging Face hub, read with the package `datasets`. Images are decoded when they are used."""
 
 # Shapes: N examples
 
@@ -21,7 +21,14 @@ SPLIT_NAMES = {"train": ("train",), "calibration": ("validation", "val"), "test"
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HubImages(EncodedImages):
-    """Rows of a hub data set whose image column is not decoded."""
+    """Rows of a hub data set with encoded images.
+
+    Attributes:
+        rows: The data set of the library, with undecoded images.
+        row_N: Row of each example in it.
+        image_column: Name of the column with images.
+        origin: Name of data set and split, for messages.
+    """
 
     rows: Any
     row_N: Ints
@@ -52,13 +59,13 @@ class HubImages(EncodedImages):
             raise UnreadableImageError(f"image {self.name(index)} has no bytes")
         if len(content) > max_bytes:
             raise UnreadableImageError(
-                f"image {self.name(index)} has more than {max_bytes / 1e6:g} MB; raise data.max_megabytes if it is "
-                "no mistake"
+                f"image {self.name(index)} has more than {max_bytes / 1e6:g} MB; raise data.max_megabytes if "
+                "this is intended"
             )
         return content
 
     def stamps(self) -> NDArray[np.int64]:
-        """The rows: the library's own fingerprint tells contents apart."""
+        """The row numbers and zeros; the content is identified by the library's own fingerprint."""
         return np.stack([self.row_N, np.zeros_like(self.row_N)], axis=1)
 
     def update_fingerprint(self, digest: Digest) -> None:
@@ -69,7 +76,7 @@ class HubImages(EncodedImages):
 
 @SOURCES.register("hub")
 def hub(request: SourceRequest) -> Source[HubImages]:
-    """A data set of the hub by name (data.hub), where the package datasets is installed."""
+    """A data set of the Hugging Face hub by name (data.hub); needs the package datasets."""
     if not request.hub:
         raise RequestError("source=hub needs data.hub: the name of a data set")
     try:
@@ -78,7 +85,7 @@ def hub(request: SourceRequest) -> Source[HubImages]:
         raise RequestError(f"data.hub={request.hub} needs the package datasets: pip install datasets") from None
     try:
         found = datasets.load_dataset(request.hub)
-    except Exception as error:  # the library raises whatever its readers and the network raise
+    except Exception as error:  # the library raises exceptions of its readers and of the network
         what = str(error).strip().splitlines() or [type(error).__name__]
         raise WorkError(
             f"cannot load {request.hub!r} from the hub ({what[0]}); check the name and the network"
@@ -91,7 +98,7 @@ def hub(request: SourceRequest) -> Source[HubImages]:
             parts[split], names = _split(datasets, found[name], f"{request.hub} {name}", request)
             class_names = class_names or names
     if "train" not in parts:
-        raise WorkError(f"{request.hub!r} has no split train; it has: {', '.join(found)}")
+        raise WorkError(f"{request.hub!r} has no split train; it has: {', '.join(found)}; use another data set")
     if request.group_column:
         groups = number_groups({split: _groups(part, request.group_column) for split, part in parts.items()})
         parts = {split: replace(part, groups_N=groups[split]) for split, part in parts.items()}
@@ -115,15 +122,15 @@ def _groups(part: HubImages, column: str) -> list[str]:
 
 
 def _split(datasets: Any, rows: Any, origin: str, request: SourceRequest) -> tuple[HubImages, tuple[str, ...]]:
-    """A split's images and class names; the columns are found by their types, the label's by its name."""
+    """Images and class names of a split; the image column is found by its type, the label column by its name."""
     image_column = next((name for name, kind in rows.features.items() if isinstance(kind, datasets.Image)), None)
     if image_column is None:
-        raise WorkError(f"{origin} has no column of images; it has: {', '.join(rows.features)}")
+        raise WorkError(f"{origin} has no image column; it has: {', '.join(rows.features)}; use another data set")
     label = rows.features.get(request.label_column)
     if not isinstance(label, datasets.ClassLabel):
         classes = [name for name, kind in rows.features.items() if isinstance(kind, datasets.ClassLabel)]
         raise WorkError(
-            f"{origin} has no column of classes called {request.label_column!r}; name one with data.label_column: "
+            f"{origin} has no class column {request.label_column!r}; name one with data.label_column: "
             f"{', '.join(classes) or 'it has none'}"
         )
     labels_N = np.asarray(rows[request.label_column], dtype=np.int64)

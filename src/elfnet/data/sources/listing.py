@@ -1,7 +1,9 @@
-"""A listing: which files there are, of which class and group. Read from a folder, a list, a table or JSON."""
+"""Listings: the files of a split with their classes and groups, as a folder, list, table or JSON file names them.
+
+The listings of all splits are checked against each other and become a source of image files.
+"""
 
 # Shapes: N examples, C classes
-# Shapes: N examples
 
 import os
 from collections.abc import Sequence
@@ -17,16 +19,16 @@ from elfnet.errors import RequestError, WorkError
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Listing:
-    """One split as it is written down; no image has been looked at.
+    """The examples of one split; no image has been read.
 
     Attributes:
-        origin: The file or folder it was read from, for messages.
-        root: What the paths are relative to.
-        paths: Of the files; empty for feature arrays, which have rows instead.
-        label_names: What classes are called, in order of labels.
-        numbered: Whether the file has numbers for classes, so that a number means the same class in every split;
-            otherwise names do.
-        groups: Name of each example's group; None without groups.
+        origin: File or folder that the listing comes from, for messages.
+        root: Base directory of the paths.
+        paths: Paths of the files; empty for feature arrays, which have rows instead.
+        labels_N: Class of each example.
+        label_names: Names of the classes by label.
+        numbered: Whether classes are identified by number in all splits; otherwise they are identified by name.
+        groups: Name of the group of each example; None without groups.
     """
 
     origin: str
@@ -40,27 +42,34 @@ class Listing:
     def __len__(self) -> int:
         return len(self.labels_N)
 
-    def to_train_on(self) -> "Listing":
-        """Itself; refused without examples, with one class, a file listed twice, or a gap in the numbers of classes."""
+    def check_for_training(self) -> None:
+        """Check a training listing.
+
+        Raises:
+            WorkError: If it has no example, only one class, a file twice, or a gap in the numbers of the classes.
+        """
         if not len(self):
-            raise WorkError(f"{self.origin} lists no example; check it, or name another")
+            raise WorkError(f"{self.origin} lists no example; check it, or name another one")
         if self.numbered:
             refuse_gap(self.labels_N, self.origin)
         refuse_one_class(self.label_names, self.origin)
-        self._refuse_twice()
-        return self
+        self._refuse_duplicates()
 
     def with_labels_of(self, train: "Listing") -> "Listing":
-        """The same listing with the training listing's labels; a class that is not trained on is refused."""
+        """This listing with the labels of the training listing.
+
+        Raises:
+            WorkError: If it has no example, a file twice, or a class that the training listing does not have.
+        """
         if not len(self):
             raise WorkError(f"{self.origin} lists no example; check it, or leave it out")
-        self._refuse_twice()
+        self._refuse_duplicates()
         if self.numbered and train.numbered:
             largest, last = int(self.labels_N.max()), len(train.label_names) - 1
             if largest > last:
                 raise WorkError(
                     f"{self.origin} has label {largest}, but {train.origin} has labels 0..{last}; "
-                    "number the classes alike in both"
+                    "use the same numbers for classes in both"
                 )
             return replace(self, label_names=train.label_names)
         number = {name: label for label, name in enumerate(train.label_names)}
@@ -73,9 +82,9 @@ class Listing:
         to_train_C = np.array([number[name] for name in self.label_names], dtype=np.int64)
         return replace(self, labels_N=to_train_C[self.labels_N], label_names=train.label_names)
 
-    def _refuse_twice(self) -> None:
-        """A file that is listed twice could be trained on and measured on, or be of two classes."""
-        found = self.paths.first_twice()
+    def _refuse_duplicates(self) -> None:
+        """Refuse a file that is listed twice: it could be in two splits or have two classes."""
+        found = self.paths.first_duplicate()
         if found is None:
             return
         one, other = (self._label(position) for position in found)
@@ -83,25 +92,25 @@ class Listing:
         raise WorkError(f"{self.origin} lists {self.paths[found[0]]} twice, {labels}; keep one of them")
 
     def _label(self, position: int) -> str:
-        """As the file has it."""
+        """The label of an example as the file has it."""
         label = int(self.labels_N[position])
         return str(label) if self.numbered else self.label_names[label]
 
 
 def refuse_one_class(names: Sequence[str], origin: str) -> None:
-    """Nothing can be learnt from one class."""
+    """Raise WorkError if there is only one class."""
     if len(names) == 1:
-        raise WorkError(f"{origin} has one class only ({names[0]!r}); a classifier needs two")
+        raise WorkError(f"{origin} has only one class ({names[0]!r}); a classifier needs at least two")
 
 
 def refuse_gap(labels_N: Ints, origin: str) -> None:
-    """Labels must run from 0 on without a gap; the first label that is missing is named."""
+    """Raise WorkError if the labels are not 0, 1, 2 ... without a gap."""
     present = np.unique(labels_N)
     if present[-1] != len(present) - 1:
         missing = int((present != np.arange(len(present))).argmax())
         raise WorkError(
-            f"{origin} has no example of label {missing}, but has label {present[missing]}; labels must run from 0 on "
-            "without a gap: renumber them"
+            f"{origin} has no example of label {missing}, but has label {present[missing]}; labels must start at 0 "
+            "and have no gap: renumber them"
         )
 
 
@@ -113,12 +122,16 @@ def images_of_listings(
     calibration: Listing | None = None,
     test: Listing | None = None,
 ) -> Source[ImageFiles]:
-    """A source of image files from the listings of its splits.
+    """Make a source of image files from the listings of its splits.
 
     Args:
-        name: The source's name, for messages.
+        name: Name of the source, for messages.
+
+    Raises:
+        WorkError: If a listing is wrong by itself, or does not fit the training listing.
+        RequestError: If two splits share a file.
     """
-    train.to_train_on()
+    train.check_for_training()
     others = {"calibration": calibration, "test": test}
     named = {split: listing.with_labels_of(train) for split, listing in others.items() if listing is not None}
     listings = {"train": train, **named}
@@ -146,7 +159,17 @@ def images_of_listings(
 
 
 def number_groups(groups: dict[str, Sequence[str] | None]) -> dict[str, Ints | None]:
-    """Group names as numbers, the same in every split; a group that two splits share is refused by name."""
+    """Number the groups of all splits.
+
+    Args:
+        groups: Name of the group of each example, by split; None for a split without groups.
+
+    Returns:
+        Number of the group of each example, by split. A name has the same number in every split.
+
+    Raises:
+        WorkError: If two splits share a group.
+    """
     number: dict[str, int] = {}
     owner: dict[str, str] = {}
     numbered: dict[str, Ints | None] = {}
@@ -154,11 +177,11 @@ def number_groups(groups: dict[str, Sequence[str] | None]) -> dict[str, Ints | N
         if names is None:
             numbered[split] = None
             continue
-        # In order of appearance, not of a set: which groups are held out depends on their numbers.
+        # In order of appearance: the held-out groups depend on the numbers, so these must be reproducible.
         for one in dict.fromkeys(names):
             if owner.setdefault(one, split) != split:
                 raise WorkError(
-                    f"group {one!r} is in both {owner[one]} and {split}; give it to one of them, or leave "
+                    f"group {one!r} is in both {owner[one]} and {split}; keep it in one of them, or leave "
                     "data.group_column out"
                 )
             number.setdefault(one, len(number))
@@ -167,7 +190,7 @@ def number_groups(groups: dict[str, Sequence[str] | None]) -> dict[str, Ints | N
 
 
 def _refuse_shared_files(listings: dict[str, Listing]) -> None:
-    """An image that is trained on and measured on makes every figure a lie. Compared by path; `--deep` by content."""
+    """Refuse a file in two splits, since results on training images are worthless. `--deep` compares contents, too."""
     if len(listings) == 1:
         return
     owner: dict[str, str] = {}
@@ -179,6 +202,6 @@ def _refuse_shared_files(listings: dict[str, Listing]) -> None:
             other = owner[shared]
             raise RequestError(
                 f"{shared} is in both {listings[other].origin} ({other}) and {listing.origin} ({split}); "
-                "take it out of one of them"
+                "remove it from one of them"
             )
         owner.update(dict.fromkeys(paths, split))

@@ -1,4 +1,4 @@
-"""CSV and Parquet tables with a column of paths, a column of labels and, optionally, one of groups."""
+"""CSV, TSV and Parquet tables with columns of image paths, labels and, optionally, groups."""
 
 # Shapes: N rows
 
@@ -15,8 +15,12 @@ from elfnet.data.sources.listing import Listing
 from elfnet.errors import RequestError, WorkError
 
 
-def read_columns(file: Path, wanted: Mapping[str, str]) -> list[list[Any]]:
-    """The values of each column of `wanted` (column name to the setting that names it)."""
+def read_parquet_columns(file: Path, wanted: Mapping[str, str]) -> list[list[Any]]:
+    """Read columns of a Parquet file; a missing column or value is an error.
+
+    Args:
+        wanted: Names of the columns, each with the setting that names it, for messages.
+    """
     parquet = _pyarrow_parquet(file)
     try:
         there = list(parquet.read_schema(file).names)
@@ -32,17 +36,18 @@ def read_columns(file: Path, wanted: Mapping[str, str]) -> list[list[Any]]:
         raise WorkError(f"cannot read {file}: {str(error).splitlines()[0]}; check that it is a Parquet file") from error
     for column, values in zip(wanted, columns, strict=True):
         if any(value is None for value in values):
-            raise WorkError(f"row {values.index(None)} of {file} has no {column}; fill it in, or remove the row")
+            raise WorkError(f"row {values.index(None)} of {file} has no {column}; add it, or remove the row")
     return columns
 
 
 def missing_column(file: Path | str, column: str, setting: str, there: Sequence[str]) -> RequestError:
+    """The error for a column that a file does not have."""
     shown = ", ".join(there[:12]) + (" ..." if len(there) > 12 else "")
     return RequestError(f"{file} has no column {column!r}; it has: {shown}; name the right one with {setting}")
 
 
-def column_names(file: Path) -> list[str]:
-    """Names of the columns, in order."""
+def parquet_column_names(file: Path) -> list[str]:
+    """Names of the columns of a Parquet file, in order."""
     try:
         return list(_pyarrow_parquet(file).read_schema(file).names)
     except (OSError, ValueError) as error:
@@ -59,21 +64,24 @@ def _pyarrow_parquet(file: Path) -> Any:
 
 
 def read_table(file: Path, root: Path, *, path_column: str, label_column: str, group_column: str = "") -> Listing:
-    """Read a table by its ending (.csv, .tsv, .parquet).
+    """Read a .csv, .tsv or .parquet table.
 
-    Labels are names, numbered in their order: by value if all are whole numbers, so that gaps do not matter.
+    Labels are class names. They are sorted and numbered: by value if all are integers, which may have gaps, else by
+    name.
     """
     wanted = [path_column, label_column, *([group_column] if group_column else [])]
     settings = ["data.path_column", "data.label_column", "data.group_column"]
     if file.suffix.lower() == ".parquet":
-        columns = [list(map(str, column)) for column in read_columns(file, dict(zip(wanted, settings, strict=False)))]
+        columns = [
+            list(map(str, column)) for column in read_parquet_columns(file, dict(zip(wanted, settings, strict=False)))
+        ]
     else:
         columns = _csv_columns(file, wanted, settings)
     paths, labels = PathTable.of(columns[0]), columns[1]
-    # Lines of CSV were looked at one by one, so this is a row of Parquet.
+    # CSV lines are checked while they are read, so this is a row of a Parquet file.
     if (row := paths.first_with_nul()) is not None:
         raise WorkError(f"row {row} of {file} has a NUL byte in {path_column}: {paths[row][:80]!r}; correct the path")
-    names = in_order(set(labels))
+    names = sorted_class_names(set(labels))
     number = {name: label for label, name in enumerate(names)}
     return Listing(
         origin=str(file),
@@ -85,21 +93,21 @@ def read_table(file: Path, root: Path, *, path_column: str, label_column: str, g
     )
 
 
-def in_order(names: set[str]) -> list[str]:
-    """Sorted, by value where all are whole numbers: 2 before 10."""
-    by_name = sorted(names)  # settles the order of 1 and 01, too
+def sorted_class_names(names: set[str]) -> list[str]:
+    """Sort class names: by value if all are integers (2 before 10), else by name."""
+    by_name = sorted(names)  # defines the order of 1 and 01
     return sorted(by_name, key=int) if all(name.isdecimal() for name in names) else by_name
 
 
 def _csv_columns(file: Path, wanted: list[str], settings: list[str]) -> list[list[str]]:
     columns: list[list[str]] = [[] for _ in wanted]
     try:
-        # utf-8-sig: spreadsheets put a mark at the start that would become part of the first column's name.
+        # utf-8-sig: spreadsheets write a byte order mark, which would become part of the first column's name.
         with file.open(newline="", encoding="utf-8-sig") as text:
             rows = csv.reader(text, delimiter="\t" if file.suffix.lower() == ".tsv" else ",")
             header = next(filter(None, rows), [])
             if not header:
-                raise WorkError(f"{file} is empty; it needs a line of column names, and a line for each image")
+                raise WorkError(f"{file} is empty; it needs a line with column names, and one line per image")
             places = []
             for column, setting in zip(wanted, settings, strict=False):
                 if column not in header:
@@ -112,7 +120,7 @@ def _csv_columns(file: Path, wanted: list[str], settings: list[str]) -> list[lis
                     if place >= len(row) or not row[place].strip():
                         name = header[place]
                         raise WorkError(
-                            f"line {rows.line_num} of {file} has no {name}: {','.join(row)[:80]!r}; fill it in, or "
+                            f"line {rows.line_num} of {file} has no {name}: {','.join(row)[:80]!r}; add it, or "
                             "remove the line"
                         )
                     if "\0" in row[place]:
@@ -124,5 +132,5 @@ def _csv_columns(file: Path, wanted: list[str], settings: list[str]) -> list[lis
     except OSError as error:
         raise WorkError(f"cannot read table {file}: {error.strerror or error}; check the path") from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise WorkError(f"{file} is not a table of text ({error}); save it as CSV in UTF-8") from error
+        raise WorkError(f"{file} is not a text table ({error}); save it as CSV in UTF-8") from error
     return columns

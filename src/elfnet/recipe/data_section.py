@@ -1,0 +1,161 @@
+"""The data section of a recipe, and the base class of all sections."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+
+Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
+Fraction = Annotated[float, Field(gt=0, lt=1)]
+
+
+class Section(BaseModel):
+    """A frozen group of settings; unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+
+
+class DataRecipe(Section):
+    """Data set, class counts, held-out splits, augmentation and loading."""
+
+    source: str = Field(default="digits", description="name of the data set; 'elfnet data ls' lists them")
+    directory: str = Field(
+        default="",
+        description="directory of a published data set; empty: search $ELFNET_DATA and the cache, then download",
+    )
+    root: str = Field(
+        default="",
+        description="source=folder: the folder of class folders; lists and tables: base directory of their paths",
+    )
+    train: str = Field(default="", description="training examples: a list, a table, an array file or a folder")
+    calibration: str = Field(
+        default="",
+        description="calibration examples, in the same form as data.train; empty: held out from the training examples",
+    )
+    test: str = Field(
+        default="",
+        description="test examples, in the same form as data.train; empty: held out from the training examples",
+    )
+    path_column: str = Field(default="path", description="tables: column with the image paths")
+    label_column: str = Field(
+        default="label", description="tables, Parquet features, hub: column with the class labels"
+    )
+    group_column: str = Field(
+        default="",
+        description="tables, arrays, hub: column with the group of each example (such as a patient); a group is never "
+        "divided between splits",
+    )
+    hub: str = Field(default="", description="source=hub: name of the data set on the hub (needs the package datasets)")
+    profile: Literal["exponential", "pareto", "step", "counts", "none"] = Field(
+        default="exponential", description="shape of the long tail of training counts; none: keep all training examples"
+    )
+    ratio: Annotated[float, Field(ge=1)] = Field(
+        default=100.0, description="size of the largest class divided by the size of the smallest"
+    )
+    pareto_alpha: PositiveFloat = Field(
+        default=6.0, description="profile=pareto: shape parameter; a larger value gives a flatter tail"
+    )
+    step_tail_fraction: Fraction = Field(default=0.5, description="profile=step: fraction of the classes that are rare")
+    counts: tuple[PositiveInt, ...] = Field(
+        default=(), description="profile=counts: training images per class, most frequent class first"
+    )
+    largest: int = Field(
+        default=0, ge=0, description="training images of the largest class; 0: as many as the source has"
+    )
+    calibration_per_class: int = Field(
+        default=200, ge=0, description="images per class held out for calibration; 0: 10 % of each class"
+    )
+    test_per_class: int = Field(
+        default=50,
+        ge=0,
+        description="images per class held out for test if there is no test set; 0: 20 % of each class",
+    )
+    subset_seed: Seed = Field(default=0, description="seed that selects the held-out and the kept images")
+    class_order_seed: int = Field(
+        default=-1, ge=-1, description="seed that assigns frequency ranks to classes; -1: in label order"
+    )
+    many_above: PositiveInt = Field(
+        default=100, description="classes with more training images than this form the group 'many'"
+    )
+    few_below: PositiveInt = Field(
+        default=20, description="classes with fewer training images than this form the group 'few'"
+    )
+    sampler: Literal["shuffle", "class-balanced", "square-root", "reversed"] = Field(
+        default="shuffle",
+        description="order of an epoch. shuffle: every image once. The others draw as many images by class: all "
+        "classes equally often (class-balanced), in proportion to the square root of the class count (square-root), "
+        "or in inverse proportion to the class count (reversed)",
+    )
+    augment: Literal["crop-flip", "crop", "resized-crop-flip", "resized-crop", "none"] = Field(
+        default="crop-flip",
+        description="random crop of the padded image (crop) or of a random part that is then resized (resized-crop, "
+        "image files only); flip: mirror half of the images, if the data set allows it",
+    )
+    pad: int = Field(default=4, ge=0, description="augment=crop, crop-flip: zero padding on each side, in pixels")
+    min_crop_area: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.08, description="augment=resized-crop: smallest part of the image, as a fraction of its area"
+    )
+    colour_jitter: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.0, description="image files: largest relative change of brightness, contrast and saturation; 0: none"
+    )
+    policy: Literal["none", "autoaugment", "randaugment", "trivialaugment"] = Field(
+        default="none",
+        description="augmentation policy after crop and flip: AutoAugment (the CIFAR-10 policy), RandAugment or "
+        "TrivialAugment (wide range)",
+    )
+    randaugment_operations: PositiveInt = Field(default=2, description="policy=randaugment: operations per image")
+    randaugment_magnitude: Annotated[int, Field(ge=0, le=30)] = Field(
+        default=9, description="policy=randaugment: magnitude of the operations"
+    )
+    cutout: int = Field(
+        default=0,
+        ge=0,
+        description="Cutout: side of the square erased in every training image, in pixels of the network's input; "
+        "0: none",
+    )
+    random_erasing: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.0,
+        description="random erasing: probability that a random rectangle of a training image is erased; 0: none",
+    )
+    image_size: PositiveInt = Field(
+        default=224, description="image files: side of the square input of the network, in pixels"
+    )
+    resize: int = Field(
+        default=0,
+        ge=0,
+        description="image files: length of the shorter side before the centre crop of evaluation; 0: 8/7 of "
+        "image_size with augment=resized-crop, else image_size",
+    )
+    normalise: Literal["auto", "measured", "imagenet", "none"] = Field(
+        default="auto",
+        description="mean and standard deviation per channel: measured on the training split, those of ImageNet, or "
+        "none; auto: imagenet for image files, else measured",
+    )
+    cache: str = Field(
+        default="",
+        description="image files: directory of a memory-mapped cache of decoded images; empty: no cache",
+    )
+    workers: int = Field(
+        default=-1,
+        ge=-1,
+        description="image files: number of loader processes; 0: load in the main process; -1: one per core, at most 8",
+    )
+    unreadable: Literal["stop", "skip"] = Field(
+        default="stop",
+        description="what to do with an image that cannot be read: stop with an error, or skip it and log a warning",
+    )
+    max_megapixels: Annotated[float, Field(gt=0, le=178)] = Field(
+        default=80.0, description="largest image in million pixels; larger ones count as unreadable and are not decoded"
+    )
+    max_megabytes: PositiveFloat = Field(
+        default=64.0, description="largest image file in megabytes; larger ones count as unreadable"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "DataRecipe":
+        if self.profile == "counts" and not self.counts:
+            raise ValueError("profile=counts needs data.counts, for example 500,100,20")
+        if self.few_below > self.many_above + 1:
+            raise ValueError(f"few_below={self.few_below} overlaps many_above={self.many_above}; lower it")
+        if 0 < self.resize < self.image_size:
+            raise ValueError(f"resize={self.resize} is below image_size={self.image_size}; raise it, or set it to 0")
+        return self
