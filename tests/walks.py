@@ -41,7 +41,7 @@ class Tracer:
             yield
         finally:
             sys.setprofile(None)
-            threading.setprofile(None)  # type: ignore[arg-type]
+            threading.setprofile(None)
 
     def files(self, action: Callable[[], object]) -> list[str]:
         """Files under src/elfnet whose functions ran during the call, by name."""

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from elfnet.recipe.roles import without_directories
 from elfnet.reproduce.cell import Cell, cell_recipe
 from elfnet.reproduce.paper_table import TIERS, load_table
-from elfnet.reproduce.recipe_diff import recipe_dict, without_paths
+from elfnet.reproduce.recipe_diff import recipe_dict
 from elfnet.reproduce.record import pack_bits
 from elfnet.reproduce.run import Outcome, reproduce_table
 from elfnet.reproduce.summary import summarize
@@ -69,7 +70,7 @@ def make_record() -> MakeRecord:
         images = others.pop("images", cell.column.images)
         return {
             "n": 10_000,
-            "recipe": without_paths(content),
+            "recipe": without_directories(content),
             "versions": {"elfnet": "0.1.0", "torch": "2.0", "python": "3.11.0"},
             "hardware": {"processor": "a processor"},
             "machine": {"device": "cpu", "precision": "float32"},

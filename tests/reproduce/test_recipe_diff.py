@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from elfnet.recipe.load import load_recipe
+from elfnet.recipe.roles import without_directories
 from elfnet.reproduce.recipe_diff import (
     NOT_COMPARED,
     recipe_dict,
@@ -12,7 +13,6 @@ from elfnet.reproduce.recipe_diff import (
     recipe_hash,
     relocate,
     shared_prefix_epochs,
-    without_paths,
 )
 
 FORTY = {"train.epochs": 40}
@@ -67,7 +67,7 @@ def test_paths_are_replaced_where_given_and_removed_for_publication() -> None:
     assert relocated["data"]["root"] == "new"
     assert relocated["data"]["directory"] == "kept"
     assert relocated["train"]["threads"] == 2
-    assert without_paths(relocated)["data"]["root"] == ""
+    assert without_directories(relocated)["data"]["root"] == ""
     assert relocated["data"]["root"] == "new"
 
 

@@ -261,13 +261,13 @@ def test_what_a_refit_cannot_use(tiny: Build, plain: RunDirectory, tmp_path: Pat
     ("method", "overrides", "expected"),
     [
         ("ce", {"refit__run": "runs/ce"}, "does not start from a run"),
-        ("ce", {"model__head": "scaled"}, "only LWS"),
-        ("lws", {"model__head": "linear"}, "only LWS"),
+        ("ce", {"model__head": "scaled"}, "for LWS only"),
+        ("lws", {"model__head": "linear"}, "for LWS only"),
         ("crt", {"model__branches": 2}, "model.branches=1"),
         ("crt", {"model__weights": "w.pt"}, "leave model.weights out"),
         ("crt", {"train__backbone_lr_factor": 0.5}, "leave train.backbone_lr_factor out"),
         ("tau-norm", {"model__head": "cosine"}, "normalised already"),
-        ("logit-adjustment", {"model__head": "cosine"}, "cosines have none"),
+        ("logit-adjustment", {"model__head": "cosine"}, "a cosine classifier has none"),
         ("smote", {"model__head": "cosine"}, "a cosine classifier has neither"),
     ],
 )

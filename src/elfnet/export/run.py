@@ -8,7 +8,6 @@ from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import safetensors.numpy
@@ -44,13 +43,12 @@ from elfnet.inference.bundle.memory import measure_peak_memory
 from elfnet.inference.engine import Answers, Engine
 from elfnet.models.flops import count_cost
 from elfnet.models.staged import StagedNetwork
-from elfnet.recipe.schema import DataRecipe, Recipe
+from elfnet.recipe.roles import without_directories
+from elfnet.recipe.schema import DataRecipe
 from elfnet.run.directory import RunDirectory
 from elfnet.version import __version__
 
 CHECKED_IMAGES, CHECKED_BATCH = 512, 64
-PLACES = {"data": ("directory", "root", "train", "calibration", "test", "cache"), "model": ("weights",)}
-"""Settings that are paths on the training machine; a bundle contains only the last part of each path."""
 PACKAGES = ("torch", "onnx", "onnxruntime", "numpy")
 """Packages whose versions a bundle records."""
 
@@ -181,15 +179,6 @@ def _compare_with_torch(parts: RunParts, data: DataRecipe, splits: Splits, graph
     return Measured(accuracy=accuracy, parity=parity, versions=_versions())
 
 
-def _recipe_without_paths(recipe: Recipe) -> dict[str, Any]:
-    settings = recipe.model_dump(mode="json")
-    for section, names in PLACES.items():
-        for name in names:
-            if settings[section].get(name):
-                settings[section][name] = Path(settings[section][name]).name
-    return settings
-
-
 def _serialised_weights(parts: RunParts) -> bytes:
     # Not np.ascontiguousarray, which would turn a scalar into an array of one element.
     tensors = {name: tensor.contiguous().numpy() for name, tensor in parts.checkpoint.weights.items()}
@@ -240,7 +229,7 @@ def _manifest(
         files={name: File(sha256=sha256(content).hexdigest(), bytes=len(content)) for name, content in files.items()},
         size_bytes=sum(map(len, files.values())),
         provenance=Provenance(
-            recipe=_recipe_without_paths(run.recipe()),
+            recipe=without_directories(run.recipe().model_dump(mode="json")),
             network=parts.signature,
             data_fingerprint=run.info()["data"]["fingerprint"],
             checkpoint_sha256=parts.checkpoint.sha256,

@@ -21,19 +21,27 @@ class DataRecipe(Section):
     directory: str = Field(
         default="",
         description="directory of a published data set; empty: search $ELFNET_DATA and the cache, then download",
+        json_schema_extra={"role": "location"},
     )
     root: str = Field(
         default="",
         description="source=folder: the folder of class folders; lists and tables: base directory of their paths",
+        json_schema_extra={"role": "location"},
     )
-    train: str = Field(default="", description="training examples: a list, a table, an array file or a folder")
+    train: str = Field(
+        default="",
+        description="training examples: a list, a table, an array file or a folder",
+        json_schema_extra={"role": "file"},
+    )
     calibration: str = Field(
         default="",
         description="calibration examples, in the same form as data.train; empty: held out from the training examples",
+        json_schema_extra={"role": "file"},
     )
     test: str = Field(
         default="",
         description="test examples, in the same form as data.train; empty: held out from the training examples",
+        json_schema_extra={"role": "file"},
     )
     path_column: str = Field(default="path", description="tables: column with the image paths")
     label_column: str = Field(
@@ -74,47 +82,69 @@ class DataRecipe(Section):
         default=-1, ge=-1, description="seed that assigns frequency ranks to classes; -1: in label order"
     )
     many_above: PositiveInt = Field(
-        default=100, description="classes with more training images than this form the group 'many'"
+        default=100,
+        description="classes with more training images than this form the group 'many'",
+        json_schema_extra={"role": "presentation"},
     )
     few_below: PositiveInt = Field(
-        default=20, description="classes with fewer training images than this form the group 'few'"
+        default=20,
+        description="classes with fewer training images than this form the group 'few'",
+        json_schema_extra={"role": "presentation"},
     )
     sampler: Literal["shuffle", "class-balanced", "square-root", "reversed"] = Field(
         default="shuffle",
         description="order of an epoch. shuffle: every image once. The others draw as many images by class: all "
         "classes equally often (class-balanced), in proportion to the square root of the class count (square-root), "
         "or in inverse proportion to the class count (reversed)",
+        json_schema_extra={"role": "presentation"},
     )
     augment: Literal["crop-flip", "crop", "resized-crop-flip", "resized-crop", "none"] = Field(
         default="crop-flip",
         description="random crop of the padded image (crop) or of a random part that is then resized (resized-crop, "
         "image files only); flip: mirror half of the images, if the data set allows it",
+        json_schema_extra={"role": "presentation"},
     )
-    pad: int = Field(default=4, ge=0, description="augment=crop, crop-flip: zero padding on each side, in pixels")
+    pad: int = Field(
+        default=4,
+        ge=0,
+        description="augment=crop, crop-flip: zero padding on each side, in pixels",
+        json_schema_extra={"role": "presentation"},
+    )
     min_crop_area: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=0.08, description="augment=resized-crop: smallest part of the image, as a fraction of its area"
+        default=0.08,
+        description="augment=resized-crop: smallest part of the image, as a fraction of its area",
+        json_schema_extra={"role": "presentation"},
     )
     colour_jitter: Annotated[float, Field(ge=0, le=1)] = Field(
-        default=0.0, description="image files: largest relative change of brightness, contrast and saturation; 0: none"
+        default=0.0,
+        description="image files: largest relative change of brightness, contrast and saturation; 0: none",
+        json_schema_extra={"role": "presentation"},
     )
     policy: Literal["none", "autoaugment", "randaugment", "trivialaugment"] = Field(
         default="none",
         description="augmentation policy after crop and flip: AutoAugment (the CIFAR-10 policy), RandAugment or "
         "TrivialAugment (wide range)",
+        json_schema_extra={"role": "presentation"},
     )
-    randaugment_operations: PositiveInt = Field(default=2, description="policy=randaugment: operations per image")
+    randaugment_operations: PositiveInt = Field(
+        default=2, description="policy=randaugment: operations per image", json_schema_extra={"role": "presentation"}
+    )
     randaugment_magnitude: Annotated[int, Field(ge=0, le=30)] = Field(
-        default=9, description="policy=randaugment: magnitude of the operations"
+        default=9,
+        description="policy=randaugment: magnitude of the operations",
+        json_schema_extra={"role": "presentation"},
     )
     cutout: int = Field(
         default=0,
         ge=0,
         description="Cutout: side of the square erased in every training image, in pixels of the network's input; "
         "0: none",
+        json_schema_extra={"role": "presentation"},
     )
     random_erasing: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.0,
         description="random erasing: probability that a random rectangle of a training image is erased; 0: none",
+        json_schema_extra={"role": "presentation"},
     )
     image_size: PositiveInt = Field(
         default=224, description="image files: side of the square input of the network, in pixels"
@@ -133,21 +163,28 @@ class DataRecipe(Section):
     cache: str = Field(
         default="",
         description="image files: directory of a memory-mapped cache of decoded images; empty: no cache",
+        json_schema_extra={"role": "location"},
     )
     workers: int = Field(
         default=-1,
         ge=-1,
         description="image files: number of loader processes; 0: load in the main process; -1: one per core, at most 8",
+        json_schema_extra={"role": "machine"},
     )
     unreadable: Literal["stop", "skip"] = Field(
         default="stop",
         description="what to do with an image that cannot be read: stop with an error, or skip it and log a warning",
+        json_schema_extra={"role": "presentation"},
     )
     max_megapixels: Annotated[float, Field(gt=0, le=178)] = Field(
-        default=80.0, description="largest image in million pixels; larger ones count as unreadable and are not decoded"
+        default=80.0,
+        description="largest image in million pixels; larger ones count as unreadable and are not decoded",
+        json_schema_extra={"role": "presentation"},
     )
     max_megabytes: PositiveFloat = Field(
-        default=64.0, description="largest image file in megabytes; larger ones count as unreadable"
+        default=64.0,
+        description="largest image file in megabytes; larger ones count as unreadable",
+        json_schema_extra={"role": "presentation"},
     )
 
     @model_validator(mode="after")

@@ -40,6 +40,7 @@ class ModelRecipe(Section):
         default="",
         description="file with initial weights of the backbone: safetensors, a torch file, or a run's checkpoint; "
         "empty: random",
+        json_schema_extra={"role": "file"},
     )
     exits: bool = Field(default=True, description="add the early exits of the paper; false: the plain backbone")
     branches: Literal[1, 2] = Field(
@@ -78,16 +79,22 @@ class ExitsRecipe(Section):
         default="probability",
         description="confidence that eq. 5 compares with the threshold: the largest probability, or "
         "1 - entropy / log C (BranchyNet)",
+        json_schema_extra={"role": "after-training"},
     )
     train_threshold: str = Field(
         default="0.9", description="threshold t of eq. 1: a number, or a multiple of 1/C (C classes) such as 2/C"
     )
     train_confidence_scale: PositiveFloat = Field(default=1.0, description="factor applied to the logits before eq. 1")
-    infer_confidence_scale: PositiveFloat = Field(default=1.0, description="factor applied to the logits before eq. 5")
+    infer_confidence_scale: PositiveFloat = Field(
+        default=1.0,
+        description="factor applied to the logits before eq. 5",
+        json_schema_extra={"role": "after-training"},
+    )
     logit_adjustment: Switch = Field(
         default="off",
         description="subtract tau * log(class prior) from the logits of each exit, with tau chosen from refit.taus on "
         "the calibration split; auto: only if this raises the balanced accuracy there by two standard errors",
+        json_schema_extra={"role": "after-training"},
     )
     after_exit: Literal["mask", "drop"] = Field(
         default="mask",
@@ -98,6 +105,7 @@ class ExitsRecipe(Section):
         default=tuple(f"{s / 100:g}" for s in range(50, 100, 5)),
         min_length=1,
         description="candidates for the threshold s of eq. 5, searched on the calibration split",
+        json_schema_extra={"role": "after-training"},
     )
 
 
@@ -235,15 +243,27 @@ class TrainRecipe(Section):
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         default="auto",
         description="precision of the backbone; auto: bfloat16 if the hardware supports it natively, else float32",
+        json_schema_extra={"role": "machine"},
     )
     compile: Switch = Field(
-        default="auto", description="use torch.compile; auto: if the run is long enough to pay for the compilation"
+        default="auto",
+        description="use torch.compile; auto: if the run is long enough to pay for the compilation",
+        json_schema_extra={"role": "machine"},
     )
     channels_last: Switch = Field(
-        default="auto", description="use the channels_last memory format for images and features"
+        default="auto",
+        description="use the channels_last memory format for images and features",
+        json_schema_extra={"role": "machine"},
     )
-    device: str = Field(default="auto", description="torch device: auto, cpu, cuda or mps")
-    threads: int = Field(default=0, ge=0, description="number of CPU threads; 0: the default of torch")
+    device: str = Field(
+        default="auto", description="torch device: auto, cpu, cuda or mps", json_schema_extra={"role": "machine"}
+    )
+    threads: int = Field(
+        default=0,
+        ge=0,
+        description="number of CPU threads; 0: the default of torch",
+        json_schema_extra={"role": "machine"},
+    )
     sync_batch_norm: bool = Field(
         default=False, description="GPUs: compute batch-norm statistics over all devices; false: per device"
     )
@@ -270,7 +290,11 @@ class RefitRecipe(Section):
         "edited-nearest-neighbours",
         "cluster-under-sampling",
     ] = Field(default="none", description="how the classifiers are refitted: see the methods page of the documentation")
-    run: str = Field(default="", description="finished run to start from; the same as --from on the command line")
+    run: str = Field(
+        default="",
+        description="finished run to start from; the same as --from on the command line",
+        json_schema_extra={"role": "location"},
+    )
     epochs: int = Field(
         default=0,
         ge=0,
@@ -299,9 +323,15 @@ class RefitRecipe(Section):
 class TrackRecipe(Section):
     """Experiment trackers in addition to log.jsonl (extra 'track')."""
 
-    tensorboard: bool = Field(default=False, description="write TensorBoard event files into the run directory")
-    wandb: bool = Field(default=False, description="log to Weights & Biases")
-    wandb_project: str = Field(default="elfnet", description="project on Weights & Biases")
+    tensorboard: bool = Field(
+        default=False,
+        description="write TensorBoard event files into the run directory",
+        json_schema_extra={"role": "tracking"},
+    )
+    wandb: bool = Field(default=False, description="log to Weights & Biases", json_schema_extra={"role": "tracking"})
+    wandb_project: str = Field(
+        default="elfnet", description="project on Weights & Biases", json_schema_extra={"role": "tracking"}
+    )
 
 
 class Recipe(Section):

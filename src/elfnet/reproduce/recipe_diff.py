@@ -6,30 +6,25 @@ Settings of the machine, paths and loggers are not compared: the experiment is t
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from elfnet.losses.weighting import weights_in_force
 from elfnet.methods.refit.build import is_second_stage
 from elfnet.models.build import resolve_defaults
 from elfnet.recipe.renamed import translate_stored
+from elfnet.recipe.roles import settings_with_role
 from elfnet.recipe.schema import Recipe, RefitRecipe
 from elfnet.recipe.stages import total_epochs
 from elfnet.train.build import schedule_of
 
-MACHINE = frozenset(
-    {"train.threads", "train.device", "train.precision", "train.compile", "train.channels_last", "data.workers"}
-)
-"""How a run is computed."""
-
-PATHS = frozenset({"data.directory", "data.root", "data.cache", "refit.run"})
-"""Where files are."""
-
-NOT_COMPARED = MACHINE | PATHS | {"track.tensorboard", "track.wandb", "track.wandb_project"}
+NOT_COMPARED = settings_with_role("location", "machine", "tracking")
 """Settings that do not make another experiment."""
 
-AFTER_TRAINING = frozenset(
-    {"exits.confidence", "exits.infer_confidence_scale", "exits.logit_adjustment", "exits.search"}
-)
+FILES = settings_with_role("file")
+"""Settings of which only the name of the file is compared."""
+
+AFTER_TRAINING = settings_with_role("after-training")
 """Settings that training does not read."""
 
 CLASS_WEIGHTS = frozenset({"criterion.reweight", "train.drw_start"})
@@ -66,15 +61,12 @@ def recipe_hash(content: RecipeDict) -> str:
     return hashlib.sha256(json.dumps(compared, sort_keys=True).encode()).hexdigest()
 
 
-def without_paths(content: RecipeDict) -> dict[str, dict[str, Any]]:
-    """Return the settings with empty `PATHS`, for a file that is published."""
-    return replace_settings(content, dict.fromkeys(PATHS, ""))
-
-
 def relocate(stored: RecipeDict, requested: RecipeDict) -> dict[str, dict[str, Any]]:
     """Return the stored settings with the paths of the requested ones, as far as those are given."""
-    paths = {name: value for name, value in _flatten(requested).items() if name in PATHS and value}
-    return replace_settings(stored, paths)
+    names = settings_with_role("location", "file")
+    section_and_name = (dotted.split(".", 1) for dotted in names)
+    paths = {f"{section}.{name}": requested.get(section, {}).get(name) for section, name in section_and_name}
+    return replace_settings(stored, {dotted: path for dotted, path in paths.items() if path})
 
 
 def replace_settings(content: RecipeDict, settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -130,4 +122,4 @@ def _flatten(content: RecipeDict) -> dict[str, Any]:
     for section, fields in recipe_dict(Recipe()).items():
         settings |= {f"{section}.{name}": value for name, value in fields.items()}
         settings |= {f"{section}.{name}": value for name, value in content.get(section, {}).items()}
-    return settings
+    return settings | {name: Path(settings[name]).name for name in FILES}

@@ -20,10 +20,11 @@ from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.replay import replay
 from elfnet.models.build import network_of
 from elfnet.models.flops import count_cost
+from elfnet.recipe.roles import without_directories
 from elfnet.recipe.schema import ModelRecipe
 from elfnet.reproduce.cell import Cell
 from elfnet.reproduce.paper_table import BUDGET_POINTS, FULL_DEPTH
-from elfnet.reproduce.recipe_diff import recipe_dict, recipe_hash, without_paths
+from elfnet.reproduce.recipe_diff import recipe_dict, recipe_hash
 from elfnet.run.directory import RunDirectory, read_json
 
 FORMAT = 1
@@ -56,7 +57,7 @@ def make_record(run: RunDirectory, cell: Cell, *, table: str, tier: str, baselin
         "command": f"elfnet reproduce {table} --tier {tier} --rows {cell.row.name} --columns {cell.column.name} "
         f"--seeds {cell.seed}",
         "recipe_sha256": recipe_hash(content),
-        "recipe": without_paths(content),
+        "recipe": without_directories(content),
         "versions": info["versions"],
         "hardware": info["hardware"],
         "machine": info["machine"],

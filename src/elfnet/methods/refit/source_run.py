@@ -7,33 +7,12 @@ from typing import Any
 from elfnet.data.splits import Splits
 from elfnet.errors import RequestError, WorkError
 from elfnet.models.build import resolve_defaults
+from elfnet.recipe.roles import role_of
 from elfnet.recipe.schema import DataRecipe, ModelRecipe, Recipe
 from elfnet.recipe.stages import final_model, total_epochs
 from elfnet.run.checkpoint import Checkpoint, load_run_checkpoint
 from elfnet.run.directory import RunDirectory, open_run
 
-SETTINGS_THAT_MAY_DIFFER = {
-    "sampler",
-    "augment",
-    "pad",
-    "min_crop_area",
-    "colour_jitter",
-    "policy",
-    "randaugment_operations",
-    "randaugment_magnitude",
-    "cutout",
-    "random_erasing",
-    "cache",
-    "workers",
-    "unreadable",
-    "max_megapixels",
-    "max_megabytes",
-    "many_above",
-    "few_below",
-}
-"""Data settings that change how examples are augmented, read or grouped, but not which examples there are."""
-DATA_LOCATIONS = ("directory", "root", "train", "calibration", "test")
-"""Data settings that say where files are. Files may move; the fingerprint tells whether the data is equal."""
 NETWORK_SETTINGS = ("backbone", "exits", "branches", "head")
 EXIT_SETTINGS = ("exit_head", "head_filters", "head_stride", "experts")
 
@@ -72,7 +51,7 @@ class SourceRun:
         """
         if self.info["data"]["fingerprint"] == splits.fingerprint:
             return
-        for name in DATA_LOCATIONS:
+        for name in (name for name in DataRecipe.model_fields if role_of(f"data.{name}") in ("location", "file")):
             expected, found = getattr(self.recipe.data, name), getattr(data, name)
             if expected != found:
                 raise RequestError(_mismatch(self.named, f"data.{name}", expected, found))
@@ -122,7 +101,8 @@ def _load_finished(run: RunDirectory, recipe: Recipe, info: dict[str, Any]) -> C
 
 def _require_same_data(named: str, source: DataRecipe, data: DataRecipe) -> None:
     for name in DataRecipe.model_fields:
-        if name in SETTINGS_THAT_MAY_DIFFER or name in DATA_LOCATIONS:
+        # Files may move; the fingerprint tells whether the data is equal.
+        if role_of(f"data.{name}") in ("location", "file", "machine", "presentation"):
             continue
         if getattr(source, name) != getattr(data, name):
             raise RequestError(_mismatch(named, f"data.{name}", getattr(source, name), getattr(data, name)))
