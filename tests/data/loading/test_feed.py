@@ -114,7 +114,7 @@ def test_processes_see_the_batches_of_one_augmentation_included(sampler: str, so
     images = LabelledImages(rng.integers(256, size=(21, 6, 6, 1), dtype=np.uint8), rng.integers(3, size=21))
 
     def epoch(shard: Shard) -> list[TrainingBatch]:
-        changes: dict[str, Any] = {"seed": 4, "sampler": sampler, "share": shard}
+        changes: dict[str, Any] = {"seed": 4, "sampler": sampler, "shard": shard}
         feed = _cropped(images, pad=2, flip=True, **changes) if source == "cropped" else _augmented(images, **changes)
         return list(feed.epoch(3))
 
