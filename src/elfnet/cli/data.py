@@ -87,7 +87,7 @@ def _list(*, as_json: bool) -> int:
 
 
 def _recipe(name: str, overrides: dict[str, object]) -> Recipe:
-    """Load a recipe by name; the name of a data set stands for its shipped recipe."""
+    """Load a recipe by name; for a data set, load its shipped recipe."""
     from elfnet.data.build import SOURCES
 
     if name in SOURCES.names():

@@ -7,7 +7,14 @@ from numpy.typing import NDArray
 from PIL import Image, ImageEnhance
 
 from elfnet.data.images.erasing import Hole
-from elfnet.data.loading.normalise import GREY_K, IN_CACHE, erase, holes_tensor, jitter_and_normalise, normalise_bytes
+from elfnet.data.loading.normalise import (
+    GREY_K,
+    IMAGES_IN_CPU_CACHE,
+    erase,
+    holes_tensor,
+    jitter_and_normalise,
+    normalise_bytes,
+)
 
 MEAN, STD = torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.5, 0.6, 0.7])
 ZERO, ONE = torch.zeros(3), torch.ones(3)
@@ -51,7 +58,7 @@ def test_it_is_what_pillow_does_one_by_one() -> None:
 
 def test_values_are_cut() -> None:
     # More than are computed at a time.
-    more = IN_CACHE + 1
+    more = IMAGES_IN_CPU_CACHE + 1
     doubled = torch.tensor([[2.0, 1, 1]]).repeat(more, 1)
     bright = jitter_and_normalise(made_up(more, 4, 4, 200, 255), doubled, mean_K=MEAN, std_K=STD)
     assert torch.allclose(bright, ((1 - MEAN) / STD).view(1, 3, 1, 1).expand_as(bright))
