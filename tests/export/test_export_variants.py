@@ -238,7 +238,7 @@ def test_bfloat16_is_refused_where_there_is_none(
     make: Callable[[str], MadeVariant], processor_with: Callable[..., None]
 ) -> None:
     processor_with("FP32", "INT8")
-    with pytest.raises(RequestError, match="this processor has no bfloat16") as caught:
+    with pytest.raises(RequestError, match="this processor does not support bfloat16") as caught:
         make("bfloat16")
     assert "\n" not in str(caught.value)
 

@@ -26,7 +26,7 @@ def parser() -> Parser:
     parser.add_argument(
         "--int8",
         action="store_true",
-        help="also write an int8 variant; refused if slower here or 0.5 points less accurate",
+        help="also write an int8 variant; refused if slower or 0.5 points less accurate",
     )
     parser.add_argument("--bfloat16", action="store_true", help="also write a bfloat16 variant (backend: openvino)")
     parser.add_json_flag()
@@ -79,8 +79,12 @@ def _show(exported: "Exported") -> None:
             ratios = ", ".join(f"{ratio:.2f} at batch {size}" for size, ratio in against.time_ratio.items())
             screen.print(
                 f"{name}: {100 * against.accuracy:.1f} % at full depth on {against.images} calibration images, float32 "
+<<<<<<< HEAD
                 f"{100 * against.accuracy_float32:.1f} %; processor time relative to float32 on {against.backend}: "
                 f"{ratios}",
+=======
+                f"{100 * against.accuracy_float32:.1f} %; processor time relative to it on {against.backend}: {ratios}",
+>>>>>>> house-infer
                 markup=False,
                 soft_wrap=True,
             )

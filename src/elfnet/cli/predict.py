@@ -21,8 +21,13 @@ RAY = "ray"
 def parser() -> Parser:
     parser = Parser(
         "predict",
+<<<<<<< HEAD
         "Classify image files with a bundle (without torch) or a run. Prints one line per file: a table on a\n"
         "terminal, JSON lines otherwise. A file that is not an image is reported and skipped; the exit code is then 1.",
+=======
+        "Classify image files with a bundle (without torch) or a run. One line per file: a table on a terminal,\n"
+        "JSON lines otherwise. A file that is not an image is reported and skipped; the exit code is then 1.",
+>>>>>>> house-infer
         usage="BUNDLE|RUN IMAGE|FOLDER|- ... [--format FORMAT] [--out FILE] [--operating-point NAME | --budget B]",
         example="elfnet predict runs/elf/elf.elfnet photos --budget 0.6 --format csv --out answers.csv",
     )
@@ -37,9 +42,7 @@ def parser() -> Parser:
     parser.add_argument("--out", type=Path, metavar="FILE", help="file to write; the suffix .csv implies --format csv")
     parser.add_argument("--overwrite", action="store_true", help="replace the file in --out")
     parser.add_argument("--operating-point", metavar="NAME", help="operating point (default: the first of the family)")
-    parser.add_argument(
-        "--budget", type=float, metavar="B", help="use the most accurate operating point with a mean cost within B"
-    )
+    parser.add_argument("--budget", type=float, metavar="B", help="most accurate operating point with mean cost <= B")
     parser.add_argument("--top", type=int, default=1, metavar="K", help="number of best classes per image (default: 1)")
     parser.add_argument("--batch", type=int, default=64, metavar="N", help="images per batch (default: 64)")
     parser.add_argument(
@@ -51,12 +54,8 @@ def parser() -> Parser:
     parser.add_argument("--variant", metavar="NAME", help="float32 (default), or int8 or bfloat16 if the bundle has it")
     parser.add_argument("--cpus", type=int, metavar="N", help="ray: cores per worker (default: 1)")
     parser.add_argument("--address", help="ray: address of the cluster (default: $RAY_ADDRESS, else this machine)")
-    parser.add_argument(
-        "--threads", type=int, metavar="N", help="threads of the backend (default: the backend decides)"
-    )
-    parser.add_argument(
-        "--abstain-below", type=float, default=0.0, metavar="P", help="abstain if the confidence is below P"
-    )
+    parser.add_argument("--threads", type=int, metavar="N", help="threads of the backend (default: its own choice)")
+    parser.add_argument("--abstain-below", type=float, default=0.0, metavar="P", help="abstain below this confidence")
     parser.add_argument("--deepest-exit", type=int, metavar="K", help="all remaining images exit at exit K (from 1)")
     parser.add_argument("--no-resize", action="store_true", help="refuse images that do not have the network's size")
     parser.add_argument("--json", action="store_true", help="alias of --format jsonl")

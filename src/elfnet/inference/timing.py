@@ -173,6 +173,7 @@ class PointTimes:
     last_exit_p99: float | None
 
     def to_dict(self) -> dict[str, Any]:
+        """Return all fields as a dictionary."""
         return asdict(self)
 
 

@@ -104,8 +104,8 @@ def test_many_callers(backend: Backend, exported_images: NDArray[np.float32], ex
     ("change", "message"),
     [
         (lambda images: images[0], r"images of shape \(3, 16, 16\) are refused"),
-        (lambda images: images[:, :1], r"the network takes \(examples, 3, 16, 16\)"),
-        (lambda images: images[:, :, :8], r"the network takes \(examples, 3, 16, 16\)"),
+        (lambda images: images[:, :1], r"the network needs \(examples, 3, 16, 16\)"),
+        (lambda images: images[:, :, :8], r"the network needs \(examples, 3, 16, 16\)"),
         (lambda images: images.astype(np.float64), "images of type float64 are refused"),
     ],
 )

@@ -25,7 +25,7 @@ def test_damaged_graph(exported_graphs: list[bytes], capfd: pytest.CaptureFixtur
 
 def test_a_graph_that_is_not_a_stage(exported_graphs: list[bytes]) -> None:
     other = exported_graphs[0].replace(b"logits", b"Logits")
-    with pytest.raises(WorkError, match=r"gives .*Logits.*; export it again"):
+    with pytest.raises(WorkError, match=r"outputs .*Logits.*; export it again"):
         OnnxBackend([other])
 
 

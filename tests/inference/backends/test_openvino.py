@@ -34,7 +34,7 @@ def test_precision_is_told(exported_graphs: list[bytes]) -> None:
     if "BF16" in openvino_backend.CORE.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
         assert _hint(OpenVinoBackend(exported_graphs, precision="bfloat16")) == "bf16"
     else:
-        with pytest.raises(RequestError, match="this processor has no bfloat16"):
+        with pytest.raises(RequestError, match="this processor does not support bfloat16"):
             OpenVinoBackend(exported_graphs, precision="bfloat16")
 
 

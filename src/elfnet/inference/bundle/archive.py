@@ -31,9 +31,13 @@ class Members(Protocol):
     """The files of an open bundle: their sizes by name, and their content."""
 
     @property
-    def sizes(self) -> dict[str, int]: ...
+    def sizes(self) -> dict[str, int]:
+        """Size in bytes by name."""
+        ...
 
-    def open(self, name: str) -> BinaryIO: ...
+    def open(self, name: str) -> BinaryIO:
+        """Open a file for reading."""
+        ...
 
 
 class ZipMembers:

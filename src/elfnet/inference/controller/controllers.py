@@ -20,7 +20,7 @@ from elfnet.inference.controller.stepper import Ladder, highest_within
 from elfnet.inference.controller.target import ControlSettings, ControlState, TargetTracker
 
 MIN_LATENCY_WINDOW = round(2 / TAIL_SHARE)
-"""Smallest window in requests: in a smaller one the 95th percentile is the maximum."""
+"""Smallest window in requests: in a smaller one the 95th percentile hardly differs from the maximum."""
 
 
 class CostController:

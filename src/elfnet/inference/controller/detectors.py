@@ -107,11 +107,11 @@ class MixChange:
 
     Over an endless stream, the probabilities of a false alarm sum to at most `false_alarm`.
 
-    For independent values in [0, 1] with one mean, the means of a recent and of b earlier ones satisfy
-    P(|difference| >= e) <= 2 exp(-2 e^2 / (1/a + 1/b)). At the w-th window of one of P rungs each of the L lengths
-    may give a false alarm with probability false_alarm / (P L w (w - 1)); the sum over w >= 2, lengths and rungs is
-    false_alarm. Which rung is used depends only on the past, so the values seen on each rung are independent draws on
-    that rung, whatever the moves were.
+    For independent values in [0, 1] with equal expectation, the means of n recent and m earlier values satisfy
+    P(|difference| >= e) <= 2 exp(-2 e^2 / (1/n + 1/m)). At the w-th window of one of P rungs, each of the L lengths
+    gives a false alarm with a probability of at most false_alarm / (P L w (w - 1)); the sum over w >= 2, lengths and
+    rungs is false_alarm. Which rung is used depends only on the past, so the values seen on each rung are independent
+    draws on that rung, whatever the moves were.
     """
 
     def __init__(self, rungs: int, false_alarm: float) -> None:
@@ -172,9 +172,11 @@ class Overload:
         self._windows: deque[tuple[int, float, float]] = deque(maxlen=OVERLOAD_WINDOWS)
 
     def clear(self) -> None:
+        """Forget all windows."""
         self._windows.clear()
 
     def add(self, overload_N: NDArray[np.float64]) -> None:
+        """Add a window of values of `Gauge.overload`."""
         self._windows.append((len(overload_N), float(overload_N.sum()), float(np.square(overload_N).sum())))
 
     def exceeds(self, allowed: float) -> bool:
