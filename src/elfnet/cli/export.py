@@ -79,12 +79,7 @@ def _show(exported: "Exported") -> None:
             ratios = ", ".join(f"{ratio:.2f} at batch {size}" for size, ratio in against.time_ratio.items())
             screen.print(
                 f"{name}: {100 * against.accuracy:.1f} % at full depth on {against.images} calibration images, float32 "
-<<<<<<< HEAD
-                f"{100 * against.accuracy_float32:.1f} %; processor time relative to float32 on {against.backend}: "
-                f"{ratios}",
-=======
                 f"{100 * against.accuracy_float32:.1f} %; processor time relative to it on {against.backend}: {ratios}",
->>>>>>> house-infer
                 markup=False,
                 soft_wrap=True,
             )

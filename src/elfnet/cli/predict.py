@@ -21,13 +21,8 @@ RAY = "ray"
 def parser() -> Parser:
     parser = Parser(
         "predict",
-<<<<<<< HEAD
-        "Classify image files with a bundle (without torch) or a run. Prints one line per file: a table on a\n"
-        "terminal, JSON lines otherwise. A file that is not an image is reported and skipped; the exit code is then 1.",
-=======
         "Classify image files with a bundle (without torch) or a run. One line per file: a table on a terminal,\n"
         "JSON lines otherwise. A file that is not an image is reported and skipped; the exit code is then 1.",
->>>>>>> house-infer
         usage="BUNDLE|RUN IMAGE|FOLDER|- ... [--format FORMAT] [--out FILE] [--operating-point NAME | --budget B]",
         example="elfnet predict runs/elf/elf.elfnet photos --budget 0.6 --format csv --out answers.csv",
     )
