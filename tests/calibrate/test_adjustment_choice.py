@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from elfnet.calibrate.adjustment_choice import choose_adjustment
-from elfnet.calibrate.risk.sample_size import stratified_part
+from elfnet.calibrate.calibration_table import stratified_part
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.metrics import balanced_accuracy

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from elfnet.calibrate.calibration_table import require_calibration, stratified_part
 from elfnet.calibrate.confidence import MAX_LOGITS
-from elfnet.calibrate.family import require_calibration
-from elfnet.calibrate.risk.sample_size import stratified_part
 from elfnet.errors import RequestError
 from elfnet.evaluate.confidence import CHUNK_BYTES
 from elfnet.evaluate.exit_table import ExitTable

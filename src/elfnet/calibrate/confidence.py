@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.calibrate.family import require_calibration
-from elfnet.calibrate.risk.sample_size import split_table
+from elfnet.calibrate.calibration_table import require_calibration, split_table
 from elfnet.calibrate.threshold_search import ThresholdSearch, WithinBudget
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.confidence import CHUNK_BYTES, ExitConfidences, compute_confidences

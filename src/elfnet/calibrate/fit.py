@@ -6,10 +6,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from elfnet.calibrate.adjustment_choice import AdjustmentChoice, choose_adjustment
+from elfnet.calibrate.calibration_table import ROUNDING, require_calibration
 from elfnet.calibrate.confidence import choose_confidence
-from elfnet.calibrate.family import MULTIPLY_ADDS, ROUNDING, Family, OperatingPoint, require_calibration
+from elfnet.calibrate.family import MULTIPLY_ADDS, Family
 from elfnet.calibrate.geometric import geometric_policy
 from elfnet.calibrate.line_search import line_search, measured_point
+from elfnet.calibrate.operating_point import OperatingPoint
 from elfnet.calibrate.per_exit import family_for_budgets, thresholds_for_floor
 from elfnet.calibrate.risk.control import control_risks
 from elfnet.calibrate.risk.sample_size import TooFewExamplesError
@@ -127,12 +129,12 @@ def fit_family(table: ExitTable, request: FamilyRequest, *, cost_unit: str = MUL
     if table.exits == 1:
         return replace(by_line_search, cost_unit=cost_unit, notes=(*notes, "one exit: there is nothing to decide"))
     confidence = choose_confidence(table, scales=request.scales, combine=request.combine)
-    derived = confidence.compute_confidences(table)
+    confidences = confidence.compute_confidences(table)
     risk_points, risk_notes = _risk_points(plain, request)
     points = [
         *named,
-        *_budget_points(derived, request),
-        *_floor_points(derived, request),
+        *_budget_points(confidences, request),
+        *_floor_points(confidences, request),
         *risk_points,
         *searched,
         *_geometric_points(compute_confidences(table, by_line_search.confidence_scale), request),
@@ -159,20 +161,20 @@ def spaced_budgets(table: ExitTable, step: float) -> tuple[float, ...]:
     return tuple(round(number * step, 6) for number in range(first, last + 1))
 
 
-def _budget_points(derived: ExitConfidences, request: FamilyRequest) -> list[OperatingPoint]:
-    budgets = spaced_budgets(derived.table, 0.05) if request.budgets is None else request.budgets
-    return [measured_point(derived, policy, rule="budget") for policy in family_for_budgets(derived, budgets)]
+def _budget_points(confidences: ExitConfidences, request: FamilyRequest) -> list[OperatingPoint]:
+    budgets = spaced_budgets(confidences.table, 0.05) if request.budgets is None else request.budgets
+    return [measured_point(confidences, policy, rule="budget") for policy in family_for_budgets(confidences, budgets)]
 
 
-def _geometric_points(derived: ExitConfidences, request: FamilyRequest) -> list[OperatingPoint]:
+def _geometric_points(confidences: ExitConfidences, request: FamilyRequest) -> list[OperatingPoint]:
     asked = request.geometric_budgets
-    budgets = spaced_budgets(derived.table, 0.1) if asked is None else asked
-    return [measured_point(derived, geometric_policy(derived, budget), rule="geometric") for budget in budgets]
+    budgets = spaced_budgets(confidences.table, 0.1) if asked is None else asked
+    return [measured_point(confidences, geometric_policy(confidences, budget), rule="geometric") for budget in budgets]
 
 
-def _floor_points(derived: ExitConfidences, request: FamilyRequest) -> list[OperatingPoint]:
-    table = derived.table
-    right_N = derived.correct_NE[:, -1]
+def _floor_points(confidences: ExitConfidences, request: FamilyRequest) -> list[OperatingPoint]:
+    table = confidences.table
+    right_N = confidences.correct_NE[:, -1]
     group_N = table.group_of_class[table.labels_N]
     overall = float(right_N.mean())
     worst = min(float(right_N[group_N == group].mean()) for group in np.unique(group_N))
@@ -184,8 +186,8 @@ def _floor_points(derived: ExitConfidences, request: FamilyRequest) -> list[Oper
             (f"within-{lost:g}", None, overall),
             (f"worst-group-within-{lost:g}", "worst", worst),
         ):
-            policy = thresholds_for_floor(derived, max(0.0, reached - lost / 100), group=group, name=name)
-            points.append(measured_point(derived, policy, rule="floor"))
+            policy = thresholds_for_floor(confidences, max(0.0, reached - lost / 100), group=group, name=name)
+            points.append(measured_point(confidences, policy, rule="floor"))
     return points
 
 

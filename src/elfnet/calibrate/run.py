@@ -70,9 +70,9 @@ def results_on(table: ExitTable, family: Family) -> dict[str, Any]:
     if family.cost_unit != MULTIPLY_ADDS:
         table = replace(table, cost_E=np.array(family.cost), head_cost_E=np.array(family.head_cost))
     table = replace(table, adjustment=family.adjustment)
-    derived = compute_confidences(table, family.confidence_scale)
+    confidences = compute_confidences(table, family.confidence_scale)
     # Points of one rule share their scales: the softmax of the whole table is computed once for each.
-    by_confidence: dict[ConfidenceSpec, ExitConfidences] = {derived.reading: derived}
+    by_confidence: dict[ConfidenceSpec, ExitConfidences] = {confidences.reading: confidences}
     with_confusion = table.classes <= MAX_CLASSES_IN_CONFUSION
     points = {}
     for point in family.points:
@@ -91,8 +91,8 @@ def results_on(table: ExitTable, family: Family) -> dict[str, Any]:
         "cost_unit": family.cost_unit,
         "plain_multiply_adds": table.plain_multiply_adds,
         "points": points,
-        "exits": [quality.to_dict() for quality in by_exit(derived)],
-        "curve": [point.to_dict() for point in curve(derived)],
+        "exits": [quality.to_dict() for quality in by_exit(confidences)],
+        "curve": [point.to_dict() for point in curve(confidences)],
     }
 
 

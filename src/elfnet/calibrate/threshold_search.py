@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.calibrate.family import ROUNDING
+from elfnet.calibrate.calibration_table import ROUNDING
 from elfnet.calibrate.threshold_space import Outcomes, ThresholdSpace
 from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.evaluate.confidence import ExitConfidences
@@ -84,14 +84,15 @@ class ThresholdSearch:
     exits that are left out are not run. A policy that combines exits needs them all.
 
     Args:
-        derived: from the calibration split.
+        confidences: from the calibration split.
         cells: points of the coarse grid; fewer are quicker and a little worse.
     """
 
-    def __init__(self, derived: ExitConfidences, *, cells: int | None = None) -> None:
-        self._exits = derived.table.exits
+    def __init__(self, confidences: ExitConfidences, *, cells: int | None = None) -> None:
+        self._exits = confidences.table.exits
         self._choices = [
-            _SearchOfChoice(ThresholdSpace(derived, used), cells or GRID_CELLS) for used in _choices_of_exits(derived)
+            _SearchOfChoice(ThresholdSpace(confidences, used), cells or GRID_CELLS)
+            for used in _choices_of_exits(confidences)
         ]
         self.size_G = self._choices[0].space.size_G
 
@@ -116,10 +117,10 @@ class ThresholdSearch:
         return self._choices[0].space.full_depth()
 
 
-def _choices_of_exits(derived: ExitConfidences) -> list[tuple[int, ...]]:
+def _choices_of_exits(confidences: ExitConfidences) -> list[tuple[int, ...]]:
     """Sets of early exits to try, all of them first."""
-    early = tuple(range(derived.table.exits - 1))
-    if derived.combine or derived.table.head_cost_E is None or not early:
+    early = tuple(range(confidences.table.exits - 1))
+    if confidences.combine or confidences.table.head_cost_E is None or not early:
         return [early]
     if len(early) <= MAX_EXITS_FOR_ALL_CHOICES:
         return [used for size in range(len(early), -1, -1) for used in combinations(early, size)]

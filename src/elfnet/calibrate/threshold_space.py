@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.calibrate.family import ROUNDING
+from elfnet.calibrate.calibration_table import ROUNDING
 from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.evaluate.confidence import ExitConfidences
 from elfnet.evaluate.curve import spread_thresholds
@@ -43,7 +43,7 @@ class ThresholdSpace:
     """One table, prepared for counting.
 
     Args:
-        derived: from the table.
+        confidences: from the table.
         used: the early exits that have a threshold, from 0 and rising; the heads of the others are not run. All by
             default. Everything below speaks of these exits and the last one only.
 
@@ -53,12 +53,12 @@ class ThresholdSpace:
         size_G: number of examples by frequency group.
     """
 
-    def __init__(self, derived: ExitConfidences, used: Sequence[int] | None = None) -> None:
-        table = derived.table
+    def __init__(self, confidences: ExitConfidences, used: Sequence[int] | None = None) -> None:
+        table = confidences.table
         self.used = tuple(range(table.exits - 1) if used is None else used)
         columns = [*self.used, table.exits - 1]
-        confidence_NE, correct_NE = derived.confidence_NE[:, columns], derived.correct_NE[:, columns]
-        cost_E = _cost_with(derived, self.used)[columns]
+        confidence_NE, correct_NE = confidences.confidence_NE[:, columns], confidences.correct_NE[:, columns]
+        cost_E = _cost_with(confidences, self.used)[columns]
         group_N = table.group_of_class[table.labels_N]
         self.size_G: NDArray[np.int64] = np.bincount(group_N, minlength=GROUPS)
         self.candidates: list[NDArray[np.float64]] = [
@@ -137,9 +137,9 @@ class ThresholdSpace:
         return Outcomes(total_PQ[:, :-1].sum(axis=1), total_PQ[:, :-1], cost_P)
 
 
-def _cost_with(derived: ExitConfidences, used: Sequence[int]) -> NDArray[np.float64]:
+def _cost_with(confidences: ExitConfidences, used: Sequence[int]) -> NDArray[np.float64]:
     """Cost up to each exit of the network, shape (E,), if only these early exits and the last are looked at."""
-    table = derived.table
+    table = confidences.table
     thresholds = tuple(0.5 if k in used else NEVER for k in range(table.exits - 1))
-    policy = derived.policy("exits in use", thresholds)
+    policy = confidences.policy("exits in use", thresholds)
     return cost_to_exit(table.cost_E, table.head_cost_E, policy)
