@@ -37,9 +37,7 @@ def geometric_policy(confidences: ExitConfidences, budget: float, *, name: str |
     if full_cost <= budget + ROUNDING:
         return confidences.policy(name, full)
     # With all examples at the first exit, the cost is within every valid budget.
-    best_cost, best = _cost_and_thresholds(
-        confidences, order_TN, low
-    )
+    best_cost, best = _cost_and_thresholds(confidences, order_TN, low)
     while high - low > MIN_STEP:
         middle = (low + high) / 2
         cost, thresholds = _cost_and_thresholds(confidences, order_TN, middle)
