@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from elfnet.calibrate.adjustment_choice import choose_adjustment
-from elfnet.calibrate.risk.sample_size import stratified_part
+from elfnet.calibrate.calibration_table import stratified_part
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.metrics import balanced_accuracy
@@ -111,7 +111,7 @@ def test_on_and_off(biased: ExitTable, make_table: TableFactory) -> None:
     assert choose_adjustment(biased, adjust="off", taus=TAUS).why == ""
     asked = choose_adjustment(make_table(examples=30), adjust="on", taus=(0.5,))
     assert asked.adjustment is None or set(asked.adjustment.taus) <= {0.0, 0.5}
-    assert asked.why.endswith("as asked")
+    assert asked.why.endswith("as requested")
     assert choose_adjustment(biased, adjust="on", taus=TAUS) == replace(
         choose_adjustment(biased, adjust="auto", taus=TAUS),
         why=choose_adjustment(biased, adjust="on", taus=TAUS).why,

@@ -62,7 +62,7 @@ def test_badly_scaled_exits_get_fitted_scales(make_table: TableFactory) -> None:
     table = make_table(examples=1200, confidence_scale=0.02)
     choice = choose_confidence(table, scales="fitted", combine="off")
     assert choice.scale == fit_scales(table)
-    assert "as asked" in choice.why
+    assert "as requested" in choice.why
 
 
 def test_what_is_asked_for_is_done(make_table: TableFactory) -> None:

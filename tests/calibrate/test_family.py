@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from elfnet.calibrate.family import Expected, Family, OperatingPoint
+from elfnet.calibrate.family import Family
 from elfnet.calibrate.line_search import line_search
+from elfnet.calibrate.operating_point import Expected, OperatingPoint
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.exits.logit_adjustment import LogitAdjustment
@@ -84,7 +85,7 @@ def test_a_family_without_adjustment_is_written_as_before(saved: Path) -> None:
         ({"log_prior": []}, "there is no log_prior"),
         ({"log_prior": "none"}, "could not convert"),
         ({"log_prior": None}, "not iterable"),
-        ({"adjust_tau": [0.1]}, "of 4 exits adjusts the logits of 1"),
+        ({"adjust_tau": [0.1]}, "the logit adjustment has 1 exits, but the family has 4"),
         ({"adjust_tau": [-1.0, 0, 0, 0]}, "must be numbers of 0 or more"),
     ],
 )
@@ -134,9 +135,9 @@ def test_unknown_name_lists_the_choices() -> None:
 def test_impossible_families_are_refused() -> None:
     with pytest.raises(RequestError, match="at least one"):
         family_of()
-    with pytest.raises(RequestError, match="'a' is there twice"):
+    with pytest.raises(RequestError, match="name of operating point 'a' is used twice"):
         family_of(point("a", 0.6, 0.3), point("a", 0.8, 0.7))
-    with pytest.raises(RequestError, match="for 2 exits, the family for 1"):
+    with pytest.raises(RequestError, match="has 2 exits, but the family has 1"):
         replace(family_of(point("a", 1, 1)), confidence_scale=(1.0,), cost=(1.0,), head_cost=(0.1,))
     with pytest.raises(RequestError, match="one confidence scale, cost and head cost per exit, found 2, 1 and 2"):
         replace(family_of(point("a", 1, 1)), cost=(1.0,))

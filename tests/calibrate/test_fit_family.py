@@ -93,7 +93,7 @@ def test_too_few_examples_for_a_promise(make_table: TableFactory) -> None:
     family = fit_family(table, request(risk=RiskPoints(epsilons=(0.001, 0.1))))
     assert "risk=0.001" not in family.names()
     assert "risk=0.1" in family.names()
-    assert any("risk=0.001 is left out" in note and "needs at least" in note for note in family.notes)
+    assert any("risk=0.001 is omitted" in note and "needs at least" in note for note in family.notes)
     with pytest.raises(RequestError, match=r"epsilon=0\.001 .* needs at least \d+ examples"):
         fit_family(table, request(risk=RiskPoints(epsilons=(0.001, 0.1), required=True)))
 
@@ -166,7 +166,7 @@ def test_one_exit(make_table: TableFactory) -> None:
     [
         ({"budgets": (0.05,)}, "below the cheapest exit; give 0.1 or more"),
         ({"budgets": (0.5, 0.5)}, "given twice"),
-        ({"floors_points": (-1.0,)}, "makes no sense"),
+        ({"floors_points": (-1.0,)}, "an accuracy loss of -1 percentage points is invalid"),
         ({"risk": RiskPoints(epsilons=(0.1, 0.1))}, "given twice"),
         ({"risk": RiskPoints(delta=0.0)}, "delta"),
         ({"scales": "best"}, "unknown scales"),

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from elfnet.calibrate.family import Expected, OperatingPoint
 from elfnet.calibrate.measured_cost import MeasuredCost
+from elfnet.calibrate.operating_point import Expected, OperatingPoint
 from elfnet.exits.policy import NEVER, Policy
 from elfnet.inference.exit_use import exit_use, without_unprofitable_exits
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from elfnet.calibrate.family import OperatingPoint
+from elfnet.calibrate.operating_point import OperatingPoint
 from elfnet.errors import RequestError, WorkError
 from elfnet.inference.model import Model
 from elfnet.serve.app import create_app

@@ -1,6 +1,7 @@
-"""Operating points from the calibration split: thresholds for a budget, an accuracy floor, or a promise.
+"""Calibration: operating points of a trained network, fitted on the calibration split.
 
-The test split is refused. Only `calibrate_run` and `measure_run` need torch.
+The thresholds of a point meet a cost budget, an accuracy floor or a statistical guarantee on the accuracy lost. The
+test split is refused. Only `calibrate_run` and `measure_run` need torch.
 """
 
 from typing import TYPE_CHECKING
@@ -9,9 +10,10 @@ from elfnet.lazy import lazy_names
 
 if TYPE_CHECKING:
     from elfnet.calibrate.confidence import fit_scales
-    from elfnet.calibrate.family import Family, OperatingPoint
+    from elfnet.calibrate.family import Family
     from elfnet.calibrate.fit import FamilyRequest, fit_family
     from elfnet.calibrate.geometric import geometric_policy
+    from elfnet.calibrate.operating_point import OperatingPoint
     from elfnet.calibrate.per_exit import thresholds_for_budget, thresholds_for_floor
     from elfnet.calibrate.risk.control import control_risk, control_risks
     from elfnet.calibrate.run import calibrate_run, measure_run
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "Family": "elfnet.calibrate.family",
     "FamilyRequest": "elfnet.calibrate.fit",
-    "OperatingPoint": "elfnet.calibrate.family",
+    "OperatingPoint": "elfnet.calibrate.operating_point",
     "calibrate_run": "elfnet.calibrate.run",
     "control_risk": "elfnet.calibrate.risk.control",
     "control_risks": "elfnet.calibrate.risk.control",

@@ -1,11 +1,11 @@
-"""What confidence is read from: the model's own scale or fitted ones, each exit alone or all exits so far together.
+"""The confidence of the exits: fitting one scale per exit, and choosing how confidence is computed.
 
-Neither is better for every model, so both are tried on the calibration split, by cross-validation, and the simpler way
-is kept unless the other is better by more than its standard error.
+There are two choices: the scale of the model or fitted scales, and each exit alone or combined with all exits before
+it. No choice is best for every model, so they are compared by cross-validation on the calibration split. The simpler
+choice is kept unless the other is better by more than the standard error of the difference.
 """
 
-# Shapes: N examples, P budgets
-# Shapes: N examples, E exits, C classes, B examples of one chunk
+# Shapes: N examples, E exits, C classes, B examples of one chunk, P budgets
 
 import math
 from dataclasses import dataclass, replace
@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.calibrate.family import require_calibration
-from elfnet.calibrate.risk.sample_size import split_table
+from elfnet.calibrate.calibration_table import require_calibration, split_table
 from elfnet.calibrate.threshold_search import ThresholdSearch, WithinBudget
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.confidence import CHUNK_BYTES, ExitConfidences, compute_confidences
@@ -24,33 +23,44 @@ from elfnet.exits.policy import scale_per_exit
 from elfnet.registry import unknown_name
 
 SMALLEST_SCALE, LARGEST_SCALE = 1e-3, 1e3
-"""An exit that is always right would want an infinite scale, one that is always wrong 0."""
+"""Range of fitted scales. The best scale of an exit that is always right is infinite, of one that is always wrong 0."""
 
 MAX_LOGITS = 2**25
-"""Of an exit that a fit reads: one number needs no more, and with thousands of classes more takes minutes."""
+"""Largest number of logits per exit that a fit reads. More take minutes and do not change the result noticeably."""
 
-MAX_STEPS = 100
-PRECISION = 1e-10
+MIN_EXAMPLES = 50
+"""With fewer examples the choices are not compared, and the simplest one is used."""
+
+SCALES = ("auto", "own", "fitted")
+COMBINE = ("auto", "on", "off")
+
+_MAX_STEPS = 100
+_PRECISION = 1e-10
+_BUDGETS = 5
+_GRID_CELLS = 2**15
 
 
 def fit_scales(table: ExitTable) -> tuple[float, ...]:
-    """The scale of each exit that minimises the mean of -log softmax(scale * logits)[label] on this table.
+    """Fit the scale of each exit: the minimum of the mean of -log softmax(scale * logits)[label] on this table.
 
-    That is convex in the scale, so there is one minimum, or one end of `SMALLEST_SCALE`..`LARGEST_SCALE`. Where the
-    scale makes no difference (all logits equal) the table's own is kept. Where an exit has more than `MOST_LOGITS`
-    logits, every second (third, ...) example is read.
+    The mean is convex in the scale, so the minimum is unique or lies at an end of the range
+    `SMALLEST_SCALE`..`LARGEST_SCALE`. If the scale has no effect (all logits are equal), the scale of the table is
+    kept. If an exit has more than `MAX_LOGITS` logits, only every second (third, ...) example is read.
 
     Args:
-        table: of the calibration split; a table of the test split is refused.
+        table: exit table of the calibration split; a table of the test split is refused.
+
+    Returns:
+        One scale per exit.
     """
     require_calibration(table)
     every = -(-table.examples * table.classes // MAX_LOGITS)
     if every > 1:
         table = replace(table, logits_NEC=table.logits_NEC[::every], labels_N=table.labels_N[::every])
-    return tuple(_fit(table, k) for k in range(table.exits))
+    return tuple(_fit_scale(table, k) for k in range(table.exits))
 
 
-def _fit(table: ExitTable, exit_index: int) -> float:
+def _fit_scale(table: ExitTable, exit_index: int) -> float:
     low, high = SMALLEST_SCALE, LARGEST_SCALE
     slope_low, _ = _slope_and_curvature(table, exit_index, low)
     slope_high, _ = _slope_and_curvature(table, exit_index, high)
@@ -60,22 +70,22 @@ def _fit(table: ExitTable, exit_index: int) -> float:
     if slope_high <= 0.0:
         return high
     scale = own
-    for _ in range(MAX_STEPS):
+    for _ in range(_MAX_STEPS):
         slope, curvature = _slope_and_curvature(table, exit_index, scale)
         low, high = (low, scale) if slope > 0.0 else (scale, high)
         step = scale - slope / curvature if curvature > 0.0 else math.inf
-        # Newton where it stays between the two sides of the minimum; their geometric mean where it does not.
+        # A Newton step if it stays in the bracket of the minimum, else the geometric mean of the bracket.
         following = step if low < step < high else math.sqrt(low * high)
-        if abs(following - scale) <= PRECISION * scale:
+        if abs(following - scale) <= _PRECISION * scale:
             return following
         scale = following
     return scale
 
 
 def _slope_and_curvature(table: ExitTable, exit_index: int, scale: float) -> tuple[float, float]:
-    """First and second derivative of the mean loss by the scale.
+    """Return the first and second derivative of the mean loss with respect to the scale.
 
-    With p = softmax(scale * logits) they are the means of E_p[logit] - logit of the label and of Var_p[logit].
+    With p = softmax(scale * logits), they are the means of E_p[logit] - logit[label] and of Var_p[logit].
     """
     slope = curvature = 0.0
     chunk = max(1, CHUNK_BYTES // (8 * table.classes))
@@ -85,9 +95,9 @@ def _slope_and_curvature(table: ExitTable, exit_index: int, scale: float) -> tup
         if not np.isfinite(logits_BC).all():
             raise WorkError(
                 f"the {table.split} exit table holds logits that are not finite at exit {exit_index + 1}; "
-                f"the model has diverged, train it again with a lower learning rate"
+                f"the training has diverged, train again with a lower learning rate"
             )
-        # Relative to the largest, so that nothing overflows; both derivatives stay the same.
+        # Subtracting the maximum avoids overflow and does not change the derivatives.
         logits_BC -= logits_BC.max(axis=1, keepdims=True)
         label_B = np.take_along_axis(logits_BC, table.labels_N[rows, None], axis=1)[:, 0]
         probability_BC: NDArray[np.float64] = np.exp(scale * logits_BC)
@@ -99,22 +109,14 @@ def _slope_and_curvature(table: ExitTable, exit_index: int, scale: float) -> tup
     return slope / table.examples, curvature / table.examples
 
 
-SCALES = ("auto", "own", "fitted")
-COMBINE = ("auto", "on", "off")
-BUDGETS = 5
-GRID_CELLS = 2**15
-FEWEST_EXAMPLES = 50
-"""With fewer examples than this the comparison is left alone: the simplest way is taken."""
-
-
 @dataclass(frozen=True)
 class Confidence:
-    """A choice, fitted.
+    """How confidence is computed, with fitted scales.
 
     Attributes:
-        scale: one per exit.
-        combine: whether exits are combined.
-        why: the choice in words, with what was measured.
+        scale: one scale per exit.
+        combine: whether each exit is combined with those before it.
+        why: the choice and the measurements behind it, in words.
     """
 
     scale: tuple[float, ...]
@@ -137,13 +139,13 @@ class _Option:
 
 
 def choose_confidence(table: ExitTable, *, scales: str = "auto", combine: str = "auto", seed: int = 0) -> Confidence:
-    """The confidence to fit thresholds for.
+    """Choose how confidence is computed, before thresholds are fitted.
 
     Args:
-        table: of the calibration split; a table of the test split is refused.
-        scales: `own` (the recipe's scale for all exits), `fitted` (see `fit_scales`), or `auto`: what is better.
-        combine: `on`, `off`, or `auto`: what is better. With experts, `on` is refused and `auto` is `off`.
-        seed: of the two halves of the cross-validation.
+        table: exit table of the calibration split; a table of the test split is refused.
+        scales: `own` (the recipe's scale for all exits), `fitted` (see `fit_scales`), or `auto` (the better one).
+        combine: `on`, `off`, or `auto` (the better one). With experts, `on` is refused and `auto` means `off`.
+        seed: seed of the split into two halves for the cross-validation.
     """
     for kind, name, choices in (("scales", scales, SCALES), ("combine", combine, COMBINE)):
         if name not in choices:
@@ -151,20 +153,20 @@ def choose_confidence(table: ExitTable, *, scales: str = "auto", combine: str = 
     if table.experts > 1:
         if combine == "on":
             raise RequestError(
-                f"combine=on averages all exits so far, and the exits of model.experts={table.experts} average their "
-                "experts already; use combine=off or auto"
+                f"combine=on averages all exits so far, but the exits of model.experts={table.experts} already average "
+                "their experts; use combine=off or auto"
             )
         combine = "off"
     options = [
         _Option(fitted, combined)
         for fitted in {"own": (False,), "fitted": (True,), "auto": (False, True)}[scales]
         for combined in {"off": (False,), "on": (True,), "auto": (False, True)}[combine]
-        # Unscaled logits of different exits are not comparable; with `auto` they are not worth a try.
+        # Logits of different exits are not comparable without fitted scales, so `auto` does not combine them.
         if combine == "on" or fitted or not combined
     ]
-    best, why = options[0], f"{options[0].words}: as asked"
+    best, why = options[0], f"{options[0].words}: as requested"
     if len(options) > 1:
-        best, why = _better(table, options, seed)
+        best, why = _best_option(table, options, seed)
     return Confidence(_scales(table, fitted=best.fitted), best.combine, why)
 
 
@@ -172,14 +174,15 @@ def _scales(table: ExitTable, *, fitted: bool) -> tuple[float, ...]:
     return fit_scales(table) if fitted else scale_per_exit(table.confidence_scale, table.exits)
 
 
-def _better(table: ExitTable, options: list[_Option], seed: int) -> tuple[_Option, str]:
-    if table.exits == 1 or table.examples < FEWEST_EXAMPLES:
+def _best_option(table: ExitTable, options: list[_Option], seed: int) -> tuple[_Option, str]:
+    """Compare the options by cross-validation; the first one wins unless another is clearly better."""
+    if table.exits == 1 or table.examples < MIN_EXAMPLES:
         return options[0], f"{options[0].words}: nothing to compare, {table.exits} exits and {table.examples} examples"
     try:
         halves = split_table(table, 0.5, seed, strata_N=table.labels_N)
     except RequestError:
         return options[0], f"{options[0].words}: too few examples to compare"
-    # Fitted once for all options that share them: with thousands of classes this is most of the work.
+    # Fitted once for all options that share the scales: with thousands of classes this takes most of the time.
     scales = {fitted: [_scales(half, fitted=fitted) for half in halves] for fitted in {o.fitted for o in options}}
     right = {option: _cross_validated(option, halves, scales[option.fitted]) for option in options}
     best = options[0]
@@ -188,25 +191,25 @@ def _better(table: ExitTable, options: list[_Option], seed: int) -> tuple[_Optio
         if gain_N.mean() > gain_N.std() / np.sqrt(len(gain_N)):
             best = option
     measured = "; ".join(f"{option.words} {100 * right_N.mean():.2f} %" for option, right_N in right.items())
-    return best, f"{best.words} (cross-validated accuracy over {BUDGETS} budgets: {measured})"
+    return best, f"{best.words} (cross-validated accuracy over {_BUDGETS} budgets: {measured})"
 
 
 def _cross_validated(
     option: _Option, halves: tuple[ExitTable, ExitTable], scales: list[tuple[float, ...]]
 ) -> NDArray[np.float64]:
-    """How often each example is right, over the budgets, at thresholds fitted on the other half; shape (N,)."""
+    """Share of the budgets at which each example is correct, shape (N,). Thresholds are fitted on the other half."""
     parts = []
-    for fitting, judging, scale in zip(halves, halves[::-1], scales, strict=True):
-        search = ThresholdSearch(compute_confidences(fitting, scale, combine=option.combine), cells=GRID_CELLS)
-        judged = compute_confidences(judging, scale, combine=option.combine)
+    for fitting, held_out, scale in zip(halves, halves[::-1], scales, strict=True):
+        search = ThresholdSearch(compute_confidences(fitting, scale, combine=option.combine), cells=_GRID_CELLS)
+        confidences = compute_confidences(held_out, scale, combine=option.combine)
         right_PN = []
         for budget in _budgets(fitting):
-            policy = judged.policy("candidate", search.best(WithinBudget(budget), refine=False))
-            right_PN.append(replay(judged, policy).prediction_N == judging.labels_N)
+            policy = confidences.policy("candidate", search.best(WithinBudget(budget), refine=False))
+            right_PN.append(replay(confidences, policy).prediction_N == held_out.labels_N)
         parts.append(np.mean(right_PN, axis=0))
     return np.concatenate(parts)
 
 
 def _budgets(table: ExitTable) -> NDArray[np.float64]:
-    """From the cheapest exit to full depth, both ends left out: there is little to decide there."""
-    return np.linspace(float(table.cost_E[0]), float(table.cost_E[-1]), BUDGETS + 2)[1:-1]
+    """Equally spaced budgets between the cheapest exit and full depth, without these two ends."""
+    return np.linspace(float(table.cost_E[0]), float(table.cost_E[-1]), _BUDGETS + 2)[1:-1]

@@ -1,4 +1,4 @@
-"""All operating points of a model, from the exit table of its calibration split."""
+"""Fitting the family of operating points of a model: the request for it, and the fit on the calibration split."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -6,10 +6,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from elfnet.calibrate.adjustment_choice import AdjustmentChoice, choose_adjustment
+from elfnet.calibrate.calibration_table import ROUNDING, require_calibration
 from elfnet.calibrate.confidence import choose_confidence
-from elfnet.calibrate.family import MULTIPLY_ADDS, ROUNDING, Family, OperatingPoint, require_calibration
+from elfnet.calibrate.family import MULTIPLY_ADDS, Family
 from elfnet.calibrate.geometric import geometric_policy
 from elfnet.calibrate.line_search import line_search, measured_point
+from elfnet.calibrate.operating_point import OperatingPoint
 from elfnet.calibrate.per_exit import family_for_budgets, thresholds_for_floor
 from elfnet.calibrate.risk.control import control_risks
 from elfnet.calibrate.risk.sample_size import TooFewExamplesError
@@ -27,13 +29,13 @@ DEFAULT_EPSILONS = (0.01, 0.02, 0.05)
 
 @dataclass(frozen=True, kw_only=True)
 class RiskPoints:
-    """Points with a promise; see `control_risks` for the fields.
+    """Request for points with a guarantee on the accuracy lost; see `control_risks` for the other fields.
 
     Attributes:
-        epsilons: the largest accuracy lost against full depth, one point each.
-        delta: the chance that a promise is broken.
-        simultaneous: whether delta holds for all promises together or for each.
-        required: whether too few examples for a promise are an error; else the point is left out and a note says so.
+        epsilons: largest accuracy loss against full depth; one point per value.
+        delta: probability that a guarantee is broken.
+        simultaneous: whether delta holds for all guarantees together instead of for each.
+        required: whether too few examples for a guarantee are an error. If not, the point is omitted with a note.
     """
 
     epsilons: tuple[float, ...] = DEFAULT_EPSILONS
@@ -50,33 +52,33 @@ class RiskPoints:
 
 @dataclass(frozen=True, kw_only=True)
 class Adjust:
-    """Whether and how logits may be adjusted for the training prior; see `choose_adjustment` for the fields."""
+    """Request for logits that are adjusted for the training prior; see `choose_adjustment` for the fields."""
 
     adjust: str = "off"
     taus: tuple[float, ...] = ()
     loss_scale: float = 1.0
 
     def choose(self, table: ExitTable) -> AdjustmentChoice:
-        """What a table of the calibration split, or of a part of it, speaks for."""
+        """Choose the adjustment on a table of the calibration split, or of a part of it."""
         return choose_adjustment(table, adjust=self.adjust, taus=self.taus, loss_scale=self.loss_scale)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FamilyRequest:
-    """The points of a family.
+    """The operating points that a family shall have.
 
     Attributes:
-        search: candidates for s, the one threshold of the paper's line search.
-        tolerance_points: how much accuracy `economic` may give up, in percentage points.
-        confidence_scale: of the line search, for all exits; the table's own by default.
-        budgets: mean costs to find the best thresholds for; None: steps of 0.05 from the cheapest exit to full depth.
-        geometric_budgets: the same for MSDNet's rule; None: steps of 0.1.
-        floors_points: points `within-X` that lose at most X percentage points against full depth, overall, and
-            `worst-group-within-X` for the frequency group that is worst off.
+        search: candidates for s, the single threshold of the paper's line search.
+        tolerance_points: largest accuracy loss of `economic`, in percentage points.
+        confidence_scale: scale of all exits in the line search; the scale of the table by default.
+        budgets: mean costs to fit thresholds for; None for steps of 0.05 from the cheapest exit to full depth.
+        geometric_budgets: mean costs of the points by MSDNet's rule; None for steps of 0.1.
+        floors_points: accuracy losses X against full depth, in percentage points. Each gives the point `within-X` (loss
+            over all examples) and the point `worst-group-within-X` (accuracy of the worst frequency group).
         scales: `own`, `fitted` or `auto`; see `choose_confidence`.
-        combine: `on`, `off` or `auto`.
+        combine: `on`, `off` or `auto`; see `choose_confidence`.
         adjust: whether the logits of all points are adjusted.
-        risk: points with a promise.
+        risk: points with a guarantee.
     """
 
     search: Sequence[str | float]
@@ -91,27 +93,28 @@ class FamilyRequest:
     risk: RiskPoints = field(default_factory=RiskPoints)
 
 
-def request_of(recipe: Recipe) -> FamilyRequest:
-    """The points that a run's recipe asks for: all rules, with its candidates for s and for tau."""
-    return FamilyRequest(search=recipe.exits.search, adjust=adjust_of(recipe))
+def request_from_recipe(recipe: Recipe) -> FamilyRequest:
+    """Return the default request of a run: all rules, with the recipe's candidates for s and tau."""
+    return FamilyRequest(search=recipe.exits.search, adjust=adjust_from_recipe(recipe))
 
 
-def adjust_of(recipe: Recipe, adjust: str | None = None) -> Adjust:
-    """How the recipe lets logits be adjusted; `adjust` replaces its choice of whether."""
+def adjust_from_recipe(recipe: Recipe, adjust: str | None = None) -> Adjust:
+    """Return the recipe's logit adjustment; `adjust` (`auto`, `on` or `off`) overrides exits.logit_adjustment."""
     scale = loss_scale(final_recipe(recipe))
     return Adjust(adjust=adjust or recipe.exits.logit_adjustment, taus=recipe.refit.taus, loss_scale=scale)
 
 
 def fit_family(table: ExitTable, request: FamilyRequest, *, cost_unit: str = MULTIPLY_ADDS) -> Family:
-    """Fit every point that is asked for.
+    """Fit the requested operating points on the calibration split.
 
-    In this order: `full`, `accurate` and `economic` (see `line_search`); `budget=B`, thresholds per exit; `within-X`
-    and `worst-group-within-X`; `risk=E`; then the baselines, `s=S` of the line search and `geometric=B`.
+    The points are, in this order: `full`, `accurate` and `economic` (see `line_search`); `budget=B`, with one threshold
+    per exit; `within-X` and `worst-group-within-X`; `risk=E`; then the baselines, `s=S` of the line search and
+    `geometric=B`.
 
     Args:
-        table: of the calibration split; a table of the test split is refused.
-        request: what is asked for.
-        cost_unit: what the table's costs are counted in.
+        table: exit table of the calibration split; a table of the test split is refused.
+        request: the points to fit.
+        cost_unit: unit of the costs in the table.
     """
     require_calibration(table)
     choice = request.adjust.choose(table)
@@ -127,12 +130,12 @@ def fit_family(table: ExitTable, request: FamilyRequest, *, cost_unit: str = MUL
     if table.exits == 1:
         return replace(by_line_search, cost_unit=cost_unit, notes=(*notes, "one exit: there is nothing to decide"))
     confidence = choose_confidence(table, scales=request.scales, combine=request.combine)
-    derived = confidence.compute_confidences(table)
+    confidences = confidence.compute_confidences(table)
     risk_points, risk_notes = _risk_points(plain, request)
     points = [
         *named,
-        *_budget_points(derived, request),
-        *_floor_points(derived, request),
+        *_budget_points(confidences, request),
+        *_floor_points(confidences, request),
         *risk_points,
         *searched,
         *_geometric_points(compute_confidences(table, by_line_search.confidence_scale), request),
@@ -147,9 +150,9 @@ def fit_family(table: ExitTable, request: FamilyRequest, *, cost_unit: str = MUL
 
 
 def spaced_budgets(table: ExitTable, step: float) -> tuple[float, ...]:
-    """Multiples of `step` from the cheapest exit to full depth without early heads.
+    """Return the multiples of `step` from the cost of the cheapest exit to that of full depth without early heads.
 
-    That is the plain backbone, and with experts all of them.
+    Full depth is the plain backbone, or with experts all experts.
     """
     deepest = float(table.cost_E[-1])
     early_heads = 0.0 if table.head_cost_E is None else float(table.head_cost_E[:-1].sum())
@@ -159,38 +162,41 @@ def spaced_budgets(table: ExitTable, step: float) -> tuple[float, ...]:
     return tuple(round(number * step, 6) for number in range(first, last + 1))
 
 
-def _budget_points(derived: ExitConfidences, request: FamilyRequest) -> list[OperatingPoint]:
-    budgets = spaced_budgets(derived.table, 0.05) if request.budgets is None else request.budgets
-    return [measured_point(derived, policy, rule="budget") for policy in family_for_budgets(derived, budgets)]
+def _budget_points(confidences: ExitConfidences, request: FamilyRequest) -> list[OperatingPoint]:
+    budgets = spaced_budgets(confidences.table, 0.05) if request.budgets is None else request.budgets
+    return [measured_point(confidences, policy, rule="budget") for policy in family_for_budgets(confidences, budgets)]
 
 
-def _geometric_points(derived: ExitConfidences, request: FamilyRequest) -> list[OperatingPoint]:
-    asked = request.geometric_budgets
-    budgets = spaced_budgets(derived.table, 0.1) if asked is None else asked
-    return [measured_point(derived, geometric_policy(derived, budget), rule="geometric") for budget in budgets]
+def _geometric_points(confidences: ExitConfidences, request: FamilyRequest) -> list[OperatingPoint]:
+    given = request.geometric_budgets
+    budgets = spaced_budgets(confidences.table, 0.1) if given is None else given
+    return [measured_point(confidences, geometric_policy(confidences, budget), rule="geometric") for budget in budgets]
 
 
-def _floor_points(derived: ExitConfidences, request: FamilyRequest) -> list[OperatingPoint]:
-    table = derived.table
-    right_N = derived.correct_NE[:, -1]
+def _floor_points(confidences: ExitConfidences, request: FamilyRequest) -> list[OperatingPoint]:
+    table = confidences.table
+    right_N = confidences.correct_NE[:, -1]
     group_N = table.group_of_class[table.labels_N]
     overall = float(right_N.mean())
     worst = min(float(right_N[group_N == group].mean()) for group in np.unique(group_N))
     points = []
     for lost in request.floors_points:
         if not 0.0 <= lost < 100.0:
-            raise RequestError(f"a point that loses {lost:g} percentage points makes no sense; give 0 to 100")
+            raise RequestError(f"an accuracy loss of {lost:g} percentage points is invalid; give 0 or more, below 100")
         for name, group, reached in (
             (f"within-{lost:g}", None, overall),
             (f"worst-group-within-{lost:g}", "worst", worst),
         ):
-            policy = thresholds_for_floor(derived, max(0.0, reached - lost / 100), group=group, name=name)
-            points.append(measured_point(derived, policy, rule="floor"))
+            policy = thresholds_for_floor(confidences, max(0.0, reached - lost / 100), group=group, name=name)
+            points.append(measured_point(confidences, policy, rule="floor"))
     return points
 
 
 def _risk_points(table: ExitTable, request: FamilyRequest) -> tuple[list[OperatingPoint], list[str]]:
-    """Points with a promise. What they read of the logits, too, is chosen on the fitting part alone."""
+    """Return the points with a guarantee, and notes about those that were omitted.
+
+    Logit adjustment and confidence of these points are chosen on the fitting part of the table only.
+    """
     risk, points, notes = request.risk, [], []
 
     def candidates(fitting: ExitTable) -> tuple[Policy, ...]:
@@ -200,7 +206,8 @@ def _risk_points(table: ExitTable, request: FamilyRequest) -> tuple[list[Operati
     for epsilon in risk.epsilons:
         if risk.epsilons.count(epsilon) > 1:
             raise RequestError(f"epsilon={epsilon:g} is given twice; give each once")
-    # One split and one path for all of them: `control_risks` is given them together, unless one asks for too much.
+    # All epsilons share one split and one path of candidates. An epsilon with too few examples is dropped, and the
+    # others are tried again.
     feasible = list(risk.epsilons)
     while feasible:
         try:
@@ -221,7 +228,7 @@ def _risk_points(table: ExitTable, request: FamilyRequest) -> tuple[list[Operati
             if risk.required:
                 raise
             feasible.remove(error.epsilon)
-            notes.append(f"risk={error.epsilon:g} is left out: {error}")
+            notes.append(f"risk={error.epsilon:g} is omitted: {error}")
             continue
         for result in controlled:
             policy = result.policy_named(f"risk={result.epsilon:g}")

@@ -1,9 +1,11 @@
-"""The paper's line search for s, the one threshold of all exits, on data that is not the test split."""
+"""One threshold s for all exits: the paper's line search on the calibration split, and points at given thresholds."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from elfnet.calibrate.family import Expected, Family, OperatingPoint, most_accurate, require_calibration
+from elfnet.calibrate.calibration_table import require_calibration
+from elfnet.calibrate.family import Family
+from elfnet.calibrate.operating_point import Expected, OperatingPoint, most_accurate
 from elfnet.errors import RequestError
 from elfnet.evaluate.confidence import ExitConfidences, compute_confidences
 from elfnet.evaluate.exit_table import ExitTable
@@ -20,48 +22,48 @@ def line_search(
     tolerance_points: float = 1.0,
     confidence_scale: float | Sequence[float] | None = None,
 ) -> Family:
-    """Measure every candidate s on the calibration split and choose two of them by fixed rules.
+    """Measure every candidate for s on the calibration split and select two of them.
 
     The family holds, in this order:
 
-    - `full`: nobody leaves early;
-    - `accurate`: the highest accuracy, which is how the paper picks s; of equally accurate points the cheapest;
+    - `full`: every example uses the full depth;
+    - `accurate`: the highest accuracy, which is how the paper selects s; of equally accurate points the cheapest;
     - `economic`: the cheapest point that is at most `tolerance_points` less accurate than `full`; of equally cheap
       points the most accurate;
     - one point per candidate, named after it: `s=0.85`, `s=1.5/C`; none for a plain network, which has one exit.
 
-    `full` takes part in both choices, so that both always exist and `accurate` is never worse than `full` here.
-    Accuracy is the balanced one: the plain accuracy on a balanced split, not ruled by frequent classes on any other.
+    `full` is itself a candidate for `accurate` and `economic`, so both always exist, and on this table `accurate` is
+    never worse than `full`. Accuracy means balanced accuracy: frequent classes do not dominate it.
 
     Args:
-        table: of the calibration split; a table of the test split is refused.
+        table: exit table of the calibration split; a table of the test split is refused.
         candidates: values of s, as numbers or multiples of 1/C.
-        tolerance_points: how much accuracy `economic` may give up, in percentage points.
-        confidence_scale: for all exits or one per exit; the table's own by default.
+        tolerance_points: largest accuracy loss of `economic`, in percentage points.
+        confidence_scale: one scale for all exits or one per exit; the scale of the table by default.
     """
     require_calibration(table)
     if not candidates:
         raise RequestError("the line search has no candidates for s; give at least one, such as 0.9 or '1.5/C'")
     if not tolerance_points >= 0.0:
         raise RequestError(
-            f"tolerance_points={tolerance_points!r} must not be negative; 1.0 means one point of accuracy"
+            f"tolerance_points={tolerance_points!r} must be 0 or more; 1.0 means one percentage point of accuracy"
         )
 
-    derived = compute_confidences(table, confidence_scale)
-    full = measured_point(derived, derived.uniform("full", NEVER), rule="full depth")
+    confidences = compute_confidences(table, confidence_scale)
+    full = measured_point(confidences, confidences.uniform("full", NEVER), rule="full depth")
     searched = [
-        measured_point(derived, derived.uniform(name, threshold), rule="line search")
+        measured_point(confidences, confidences.uniform(name, threshold), rule="line search")
         for name, threshold in named_thresholds(candidates, table.classes).items()
         if table.exits > 1  # a plain network has nothing to decide
     ]
     eligible = [full, *searched]
     accurate = most_accurate(eligible).renamed("accurate")
     economic = _cheapest(eligible, full.expected.balanced_accuracy - tolerance_points / 100).renamed("economic")
-    return Family.of(table, [full, accurate, economic, *searched], confidence_scale=derived.confidence_scale)
+    return Family.of(table, [full, accurate, economic, *searched], confidence_scale=confidences.confidence_scale)
 
 
 def named_thresholds(candidates: Sequence[str | float], classes: int) -> dict[str, float]:
-    """Each candidate under the name of its operating point."""
+    """Map the name of each candidate's operating point, such as `s=0.85`, to its threshold."""
     named: dict[str, float] = {}
     for candidate in candidates:
         text = "".join(candidate.split()) if isinstance(candidate, str) else f"{candidate:g}"
@@ -73,16 +75,16 @@ def named_thresholds(candidates: Sequence[str | float], classes: int) -> dict[st
 
 
 def measured_point(
-    derived: ExitConfidences, policy: Policy, *, rule: str, promise: dict[str, Any] | None = None
+    confidences: ExitConfidences, policy: Policy, *, rule: str, promise: dict[str, Any] | None = None
 ) -> OperatingPoint:
-    """A policy with what it gives on a table."""
-    metrics = measure(derived.table, replay(derived, policy), with_confusion=False)
+    """Return the operating point of a policy, with accuracy and cost measured on the table of the confidences."""
+    metrics = measure(confidences.table, replay(confidences, policy), with_confusion=False)
     expected = Expected.from_metrics(metrics)
     return OperatingPoint(name=policy.name, policy=policy, expected=expected, rule=rule, promise=promise)
 
 
 def _cheapest(points: list[OperatingPoint], least_accuracy: float) -> OperatingPoint:
-    # The same slack as among equally accurate points: rounding must not exclude a point exactly at the limit.
+    # The slack keeps a point exactly at the limit, whatever the rounding.
     enough = [point for point in points if point.expected.balanced_accuracy >= least_accuracy - 1e-12]
     return min(enough, key=lambda point: (point.expected.mean_cost, -point.expected.balanced_accuracy))
 
@@ -90,13 +92,17 @@ def _cheapest(points: list[OperatingPoint], least_accuracy: float) -> OperatingP
 def fixed_points(
     table: ExitTable, thresholds: Sequence[str | float], *, confidence_scale: float | None = None
 ) -> Family:
-    """Full depth and one point per threshold, in the order given."""
-    derived = compute_confidences(table, confidence_scale)
+    """Return a family of full depth and one point per threshold, in the given order."""
+    confidences = compute_confidences(table, confidence_scale)
     policies = [
-        derived.uniform("full", NEVER),
-        *(derived.uniform(name, threshold) for name, threshold in named_thresholds(thresholds, table.classes).items()),
+        confidences.uniform("full", NEVER),
+        *(
+            confidences.uniform(name, threshold)
+            for name, threshold in named_thresholds(thresholds, table.classes).items()
+        ),
     ]
     points = [
-        measured_point(derived, policy, rule="full depth" if policy.name == "full" else "fixed") for policy in policies
+        measured_point(confidences, policy, rule="full depth" if policy.name == "full" else "fixed")
+        for policy in policies
     ]
-    return Family.of(table, points, confidence_scale=derived.confidence_scale)
+    return Family.of(table, points, confidence_scale=confidences.confidence_scale)

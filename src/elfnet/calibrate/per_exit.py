@@ -1,8 +1,8 @@
-"""One threshold per exit: the most accurate within a budget, or the cheapest above an accuracy floor.
+"""One threshold per exit: the most accurate thresholds within a budget, or the cheapest above an accuracy floor.
 
-On the table it was fitted on this is never worse than the line search, which has one threshold for all exits. What it
-gains there is partly the luck of that table: confirm it on the test split. Among equally good points the most cautious
-is taken, where examples leave later.
+On the table that they are fitted on, they are never worse than the line search, which has one threshold for all exits.
+Part of the gain is overfitting to that table: confirm it on the test split. Of equally good thresholds the highest are
+used, so that examples exit later.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from elfnet.calibrate.family import ROUNDING, require_budget, require_calibration
+from elfnet.calibrate.calibration_table import ROUNDING, require_budget, require_calibration
 from elfnet.calibrate.threshold_search import AboveFloor, ThresholdSearch, WithinBudget
 from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.errors import RequestError
@@ -18,61 +18,61 @@ from elfnet.evaluate.confidence import ExitConfidences
 from elfnet.exits.policy import Policy
 
 
-def thresholds_for_budget(derived: ExitConfidences, budget: float, *, name: str | None = None) -> Policy:
-    """The most accurate thresholds whose mean cost on this table is at most the budget.
+def thresholds_for_budget(confidences: ExitConfidences, budget: float, *, name: str | None = None) -> Policy:
+    """Return the most accurate thresholds whose mean cost on this table is at most the budget.
 
     Args:
-        derived: from the calibration split; the test split is refused.
-        budget: mean multiply-adds relative to the plain backbone.
-        name: of the policy; `budget=0.6` by default.
+        confidences: from the calibration split; the test split is refused.
+        budget: largest mean cost, in the table's unit (by default multiply-adds relative to the plain backbone).
+        name: name of the policy; `budget=0.6` by default.
     """
-    (policy,) = family_for_budgets(derived, [budget])
+    (policy,) = family_for_budgets(confidences, [budget])
     return policy if name is None else replace(policy, name=name)
 
 
-def family_for_budgets(derived: ExitConfidences, budgets: Sequence[float]) -> tuple[Policy, ...]:
-    """One policy per budget, in the order given, named `budget=0.6`; a larger budget is never less accurate."""
-    require_calibration(derived.table)
+def family_for_budgets(confidences: ExitConfidences, budgets: Sequence[float]) -> tuple[Policy, ...]:
+    """Return one policy per budget, named like `budget=0.6`; on this table a larger budget is never less accurate."""
+    require_calibration(confidences.table)
     for budget in budgets:
-        require_budget(derived.table, budget)
+        require_budget(confidences.table, budget)
     names = [f"budget={budget:g}" for budget in budgets]
     for name in names:
         if names.count(name) > 1:
             raise RequestError(f"{name} is given twice; give each budget once")
-    search = ThresholdSearch(derived)
+    search = ThresholdSearch(confidences)
     found: dict[float, tuple[float, ...]] = {}
     for budget in sorted(budgets):
-        # What a smaller budget allows, a larger one does: start there too.
+        # The solution of a smaller budget is valid for a larger one: use it as a further start.
         found[budget] = search.best(WithinBudget(budget), also=list(found.values())[-1:])
-    return tuple(derived.policy(name, found[budget]) for name, budget in zip(names, budgets, strict=True))
+    return tuple(confidences.policy(name, found[budget]) for name, budget in zip(names, budgets, strict=True))
 
 
 def thresholds_for_floor(
-    derived: ExitConfidences, floor: float, *, group: str | None = None, name: str | None = None
+    confidences: ExitConfidences, floor: float, *, group: str | None = None, name: str | None = None
 ) -> Policy:
-    """The cheapest thresholds whose accuracy on this table is at least the floor.
+    """Return the cheapest thresholds whose accuracy on this table is at least the floor.
 
     Args:
-        derived: from the calibration split; the test split is refused.
-        floor: a fraction of 1, at most what full depth reaches.
-        group: whose accuracy: None for all examples, a frequency group's name, or "worst" for the group that is worst
-            off, so that what is saved does not come out of the tail.
-        name: of the policy; `floor=0.7` by default.
+        confidences: from the calibration split; the test split is refused.
+        floor: smallest accuracy, between 0 and the accuracy of full depth.
+        group: the examples that the floor applies to: None for all, the name of a frequency group, or "worst" for the
+            group with the lowest accuracy, which protects the rare classes.
+        name: name of the policy; `floor=0.7` by default.
     """
-    require_calibration(derived.table)
-    search = ThresholdSearch(derived)
+    require_calibration(confidences.table)
+    search = ThresholdSearch(confidences)
     goal = AboveFloor(floor, group, search.size_G)
-    _require_floor(derived, goal, search)
+    _require_floor(confidences, goal, search)
     name = f"floor={floor:g}" if name is None else name
-    return derived.policy(name, search.best(goal))
+    return confidences.policy(name, search.best(goal))
 
 
-def _require_floor(derived: ExitConfidences, goal: AboveFloor, search: ThresholdSearch) -> None:
+def _require_floor(confidences: ExitConfidences, goal: AboveFloor, search: ThresholdSearch) -> None:
     choices = [name for name, size in zip(GROUP_NAMES, goal.size_G, strict=True) if size]
     if goal.group not in (None, "worst", *choices):
         problem = "has no examples" if goal.group in GROUP_NAMES else "is unknown"
         raise RequestError(
-            f"frequency group {goal.group!r} {problem} in the {derived.table.split} exit table; "
+            f"frequency group {goal.group!r} {problem} in the {confidences.table.split} exit table; "
             f"choose from: {', '.join([*choices, 'worst'])}"
         )
     if not 0.0 <= goal.floor <= 1.0:
@@ -80,7 +80,7 @@ def _require_floor(derived: ExitConfidences, goal: AboveFloor, search: Threshold
     reachable = float(goal.accuracy(search.full_depth())[0])
     if goal.floor > reachable + ROUNDING:
         whose = {None: "", "worst": " of the worst group"}.get(goal.group, f" of group {goal.group!r}")
-        # Rounded down, so that the number in the message is itself a floor that works.
+        # Rounded down, so that the number in the message is itself a valid floor.
         raise RequestError(
             f"accuracy floor {goal.floor:g}{whose} is above what full depth reaches; "
             f"give {np.floor(reachable * 1e4 + ROUNDING) / 1e4:g} or less"

@@ -1,4 +1,4 @@
-"""Calibrating a run: the family from the calibration split, then its figures on the test split, once."""
+"""Calibration of a run: fit its operating points on the calibration split, then measure them on the test split."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 
 from elfnet import atomic
 from elfnet.calibrate.family import MULTIPLY_ADDS, Family
-from elfnet.calibrate.fit import FamilyRequest, fit_family, request_of
+from elfnet.calibrate.fit import FamilyRequest, fit_family, request_from_recipe
 from elfnet.calibrate.measured_cost import MeasuredCost
 from elfnet.errors import RequestError
 from elfnet.evaluate.confidence import ExitConfidences, compute_confidences
@@ -24,7 +24,7 @@ from elfnet.run.checkpoint import load_checkpoint
 from elfnet.run.directory import RunDirectory
 
 MAX_CLASSES_IN_CONFUSION = 100
-"""A matrix for each of dozens of points: with 10,000 classes they would be gigabytes of text."""
+"""With more classes confusion matrices are not written: for 10,000 classes and dozens of points they take gigabytes."""
 
 
 def calibrate_run(
@@ -35,17 +35,22 @@ def calibrate_run(
     device: str = "cpu",
     network: StagedNetwork | None = None,
 ) -> Family:
-    """The family of operating points, fitted on the calibration split; writes policy.json.
+    """Fit the operating points of a finished run on its calibration split and write policy.json.
 
     Args:
-        request: which points; by default all rules, with the recipe's candidates for s.
-        cost: what an exit costs on a machine; multiply-adds by default.
-        network: of a run that trained one that was handed in; see `evaluate_run`.
+        run: the run directory.
+        request: the points to fit; by default all rules, with the recipe's candidates for s.
+        cost: measured cost of stages and heads; multiply-adds by default.
+        device: device that computes the logits.
+        network: the network, if the run was trained with a network object from the caller; see `evaluate_run`.
+
+    Raises:
+        RequestError: the run is not finished.
     """
     with run.lock():
         _require_finished(run)
         table = evaluate_run(run, "calibration", device=device, network=network)
-        request = request or request_of(run.recipe())
+        request = request or request_from_recipe(run.recipe())
         if cost is None:
             family = fit_family(table, request)
         else:
@@ -55,24 +60,24 @@ def calibrate_run(
 
 
 def _require_finished(run: RunDirectory) -> None:
-    """Calibrating leads to a look at the test split, which is for the last epoch only."""
+    """Refuse an unfinished run: after calibration it is measured on the test split, which is for final models only."""
     done, epochs = load_checkpoint(run.checkpoint("last")).epochs_done, total_epochs(run.recipe())
     if done < epochs:
         raise RequestError(
             f"the run in {run.root} has {done} of {epochs} epochs; "
-            f"finish it with 'elfnet train --resume --out {run.root}' before it is calibrated and measured on test"
+            f"finish it with 'elfnet train --resume --out {run.root}', then calibrate it"
         )
 
 
 def results_on(table: ExitTable, family: Family) -> dict[str, Any]:
-    """Every operating point of a family on a table, with the exits on their own and the whole curve."""
+    """Measure a family on a table: every operating point, every exit alone, and the curve of accuracy over cost."""
     family.require_checkpoint(table.checkpoint_sha256)
     if family.cost_unit != MULTIPLY_ADDS:
         table = replace(table, cost_E=np.array(family.cost), head_cost_E=np.array(family.head_cost))
     table = replace(table, adjustment=family.adjustment)
-    derived = compute_confidences(table, family.confidence_scale)
-    # Points of one rule share their scales: the softmax of the whole table is computed once for each.
-    by_confidence: dict[ConfidenceSpec, ExitConfidences] = {derived.reading: derived}
+    confidences = compute_confidences(table, family.confidence_scale)
+    # Points with the same confidence share it, so that the softmax of the table is computed once.
+    by_confidence: dict[ConfidenceSpec, ExitConfidences] = {confidences.reading: confidences}
     with_confusion = table.classes <= MAX_CLASSES_IN_CONFUSION
     points = {}
     for point in family.points:
@@ -91,15 +96,15 @@ def results_on(table: ExitTable, family: Family) -> dict[str, Any]:
         "cost_unit": family.cost_unit,
         "plain_multiply_adds": table.plain_multiply_adds,
         "points": points,
-        "exits": [quality.to_dict() for quality in by_exit(derived)],
-        "curve": [point.to_dict() for point in curve(derived)],
+        "exits": [quality.to_dict() for quality in by_exit(confidences)],
+        "curve": [point.to_dict() for point in curve(confidences)],
     }
 
 
 def measure_run(
     run: RunDirectory, family: Family, *, device: str = "cpu", network: StagedNetwork | None = None
 ) -> dict[str, Any]:
-    """The family on the test split; writes metrics.json."""
+    """Measure a family on the test split of its run and write metrics.json."""
     with run.lock():
         results = results_on(evaluate_run(run, "test", device=device, network=network), family)
         atomic.write_json(run.metrics_file, results)

@@ -1,7 +1,7 @@
-"""The search for the best point among all per-exit thresholds: a coarse grid, then ever smaller steps.
+"""Search for the best thresholds, one per exit: a coarse grid, then a local search with decreasing steps.
 
-It need not find the optimum, but it ends at a point that is no worse than any single threshold for all exits and that
-no change of one threshold alone improves.
+The result is not always the optimum. It is no worse than any single threshold for all exits, and changing one of its
+thresholds alone does not improve it.
 """
 
 # Shapes: P points, G frequency groups, T = E - 1 thresholds
@@ -14,35 +14,38 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.calibrate.family import ROUNDING
+from elfnet.calibrate.calibration_table import ROUNDING
 from elfnet.calibrate.threshold_space import Outcomes, ThresholdSpace
 from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.evaluate.confidence import ExitConfidences
 from elfnet.exits.policy import NEVER
 
 GRID_CELLS = 2**18
-"""Points of the coarse grid: 512 x 512 thresholds for two early exits, 64 for each of three, 12 for each of five."""
+"""Points of the coarse grid: 512 thresholds per exit for two early exits, 64 for three, 12 for five."""
 
-MAX_EXITS_FOR_ALL_CHOICES = 4
-"""With more early exits than this only leaving out one at a time is tried: the choices double with every exit."""
+MAX_EXITS_FOR_ALL_SUBSETS = 4
+"""With up to this many early exits all subsets of them are tried, with more only those without one of them."""
 
 NEIGHBOURS = np.arange(-2, 3)
-"""Steps to either side that are tried at all exits at once, so that what one exit spends another can save."""
+"""Steps of the local search, tried at all exits at once, so that one exit can save the cost that another one adds."""
 
 Value = tuple[float, float]
+"""Value of a point: what is maximised, then what decides between equals."""
+
 Position = tuple[int, ...]
+"""A point, by the index of its threshold among the candidates of each exit."""
 
 
 class Goal(Protocol):
-    """Which of two points is better."""
+    """The objective of a search, with a limit that points must respect."""
 
     def value(self, outcomes: Outcomes) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """What is to be largest and what decides between equals, shape (P,) each; -inf where the limit is broken."""
+        """Return what is maximised (-inf for points that break the limit) and the tie-breaker, each of shape (P,)."""
 
 
 @dataclass(frozen=True)
 class WithinBudget:
-    """The most right answers at a mean cost of at most `budget`; of equals the dearest, which is the most cautious."""
+    """Most correct predictions at a mean cost of at most `budget`; of equals the most expensive, the most cautious."""
 
     budget: float
 
@@ -53,14 +56,14 @@ class WithinBudget:
 
 @dataclass(frozen=True, eq=False)
 class AboveFloor:
-    """The least mean cost at an accuracy of at least `floor`; of equals the most accurate."""
+    """Lowest mean cost at an accuracy of at least `floor`; of equals the most accurate."""
 
     floor: float
     group: str | None
     size_G: NDArray[np.int64]
 
     def accuracy(self, outcomes: Outcomes) -> NDArray[np.float64]:
-        """Overall, of one group, or of the worst one that has examples; shape (P,)."""
+        """Accuracy of all examples, of one group, or of the worst group that has examples; shape (P,)."""
         if self.group is None:
             overall_P: NDArray[np.float64] = outcomes.right_P / self.size_G.sum()
             return overall_P
@@ -78,56 +81,56 @@ class AboveFloor:
 
 
 class ThresholdSearch:
-    """The points to start from, which serve every goal, and the way on from there.
+    """Search for thresholds on one table; one instance serves several goals.
 
-    Not every early exit pays for its head: all choices of exits are tried, where they are few enough, and the heads of
-    exits that are left out are not run. A policy that combines exits needs them all.
+    An early exit may save less than its head costs. The search therefore tries subsets of the early exits; the heads of
+    unused exits are not run. A policy that combines exits needs all of them.
 
     Args:
-        derived: from the calibration split.
-        cells: points of the coarse grid; fewer are quicker and a little worse.
+        confidences: from the calibration split.
+        cells: number of points of the coarse grid; fewer are faster and slightly worse.
     """
 
-    def __init__(self, derived: ExitConfidences, *, cells: int | None = None) -> None:
-        self._exits = derived.table.exits
-        self._choices = [
-            _SearchOfChoice(ThresholdSpace(derived, used), cells or GRID_CELLS) for used in _choices_of_exits(derived)
+    def __init__(self, confidences: ExitConfidences, *, cells: int | None = None) -> None:
+        self._exits = confidences.table.exits
+        self._searches = [
+            _SubsetSearch(ThresholdSpace(confidences, used), cells or GRID_CELLS) for used in _exit_subsets(confidences)
         ]
-        self.size_G = self._choices[0].space.size_G
+        self.size_G = self._searches[0].space.size_G
 
     def best(self, goal: Goal, *, also: Sequence[tuple[float, ...]] = (), refine: bool = True) -> tuple[float, ...]:
-        """Thresholds as good as the search finds them.
+        """Return the best thresholds that the search finds.
 
         Args:
-            goal: what is wanted.
+            goal: the objective; at least one point must respect its limit.
             also: further points to start from.
-            refine: go on from the best point of the coarse grid; it takes most of the time.
+            refine: whether to run the local search from the best start; it takes most of the time.
         """
-        starts = [(choice, choice.start(goal, also)) for choice in self._choices]
-        possible = [(choice, start) for choice, start in starts if start is not None]
-        assert possible, "the limit was checked: some point keeps to it"
-        # The grid is fine enough to tell the choices apart: refining the second and third best changed nothing.
-        choice, start = max(possible, key=lambda pair: pair[1])
-        position_T = choice.approach(goal, *start) if refine else start[1]
-        return choice.space.thresholds(position_T, self._exits)
+        starts = [(search, search.start(goal, also)) for search in self._searches]
+        possible = [(search, start) for search, start in starts if start is not None]
+        assert possible, "the caller has checked that some point respects the limit"
+        # Only the best subset is refined: refining the second and third best as well changed nothing in experiments.
+        search, start = max(possible, key=lambda pair: pair[1])
+        position_T = search.refine_from(goal, *start) if refine else start[1]
+        return search.space.thresholds(position_T, self._exits)
 
     def full_depth(self) -> Outcomes:
-        """Nobody leaves early: one point."""
-        return self._choices[0].space.full_depth()
+        """Outcomes of one point: all examples use the full depth."""
+        return self._searches[0].space.full_depth()
 
 
-def _choices_of_exits(derived: ExitConfidences) -> list[tuple[int, ...]]:
-    """Sets of early exits to try, all of them first."""
-    early = tuple(range(derived.table.exits - 1))
-    if derived.combine or derived.table.head_cost_E is None or not early:
+def _exit_subsets(confidences: ExitConfidences) -> list[tuple[int, ...]]:
+    """Return the subsets of early exits to try; the first is the full set."""
+    early = tuple(range(confidences.table.exits - 1))
+    if confidences.combine or confidences.table.head_cost_E is None or not early:
         return [early]
-    if len(early) <= MAX_EXITS_FOR_ALL_CHOICES:
+    if len(early) <= MAX_EXITS_FOR_ALL_SUBSETS:
         return [used for size in range(len(early), -1, -1) for used in combinations(early, size)]
     return [early, *(tuple(k for k in early if k != left_out) for left_out in early), ()]
 
 
-class _SearchOfChoice:
-    """The search within one choice of exits."""
+class _SubsetSearch:
+    """The search with one subset of the early exits."""
 
     def __init__(self, space: ThresholdSpace, cells: int) -> None:
         self.space = space
@@ -141,8 +144,8 @@ class _SearchOfChoice:
         self._first_step = max(1, max(last_T) // points)
 
     def start(self, goal: Goal, also: Sequence[tuple[float, ...]]) -> tuple[Value, Position] | None:
-        """The best of the points to start from; None if all break the limit."""
-        if not self.space.candidates:  # nothing to decide
+        """Return the best start with its value; None if all starts break the limit."""
+        if not self.space.candidates:  # no early exit is used
             main_P, tie_P = goal.value(self.space.full_depth())
             return None if main_P[0] == -np.inf else ((float(main_P[0]), float(tie_P[0])), ())
         starts = [
@@ -160,8 +163,8 @@ class _SearchOfChoice:
             starts.append(self.space.positions((float(thresholds_P[found]),) * len(self._axes)))
         return max((self._step(goal, [np.array([p]) for p in start]) for start in starts), default=None)
 
-    def approach(self, goal: Goal, value: Value, position_T: Position) -> Position:
-        """To the best neighbour while that is better, in ever smaller steps; then exit by exit."""
+    def refine_from(self, goal: Goal, value: Value, position_T: Position) -> Position:
+        """Move to the best neighbour while it is better, with decreasing steps; then optimise exit by exit."""
         if not position_T:
             return position_T
         step = self._first_step
@@ -185,10 +188,10 @@ class _SearchOfChoice:
         return np.unique(np.clip(position, 0, len(self.space.candidates[exit_index]) - 1))
 
     def _step(self, goal: Goal, axes: list[NDArray[np.int64]]) -> tuple[Value, Position]:
-        """The best of all combinations of these positions, with its value."""
+        """Return the best of all combinations of these positions, with its value."""
         outcomes = self.space.grid(axes)
         found = _best_position(goal, outcomes)
-        assert found is not None, "the point that we come from keeps to the limit"
+        assert found is not None, "the current point is among them and respects the limit"
         main_P, tie_P = goal.value(outcomes)
         index_T = np.unravel_index(found, [len(axis) for axis in axes])
         position_T = tuple(int(axis[index]) for axis, index in zip(axes, index_T, strict=True))
@@ -196,7 +199,7 @@ class _SearchOfChoice:
 
 
 def _best_position(goal: Goal, outcomes: Outcomes) -> int | None:
-    """The best point, of equals the last, which has the highest thresholds; None if all break the limit."""
+    """Return the index of the best point; of equals the last (highest thresholds). None if all break the limit."""
     main_P, tie_P = goal.value(outcomes)
     best = main_P.max()
     if best == -np.inf:

@@ -136,7 +136,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def _request(asked: argparse.Namespace, directory: "RunDirectory") -> "FamilyRequest":
-    from elfnet.calibrate.fit import DEFAULT_EPSILONS, FamilyRequest, RiskPoints, adjust_of
+    from elfnet.calibrate.fit import DEFAULT_EPSILONS, FamilyRequest, RiskPoints, adjust_from_recipe
 
     recipe = directory.recipe()
     return FamilyRequest(
@@ -147,7 +147,7 @@ def _request(asked: argparse.Namespace, directory: "RunDirectory") -> "FamilyReq
         floors_points=asked.floors,
         scales=asked.scales,
         combine=asked.combine,
-        adjust=adjust_of(recipe, asked.logit_adjustment),
+        adjust=adjust_from_recipe(recipe, asked.logit_adjustment),
         risk=RiskPoints(
             epsilons=DEFAULT_EPSILONS if asked.epsilon is None else asked.epsilon,
             delta=asked.delta,

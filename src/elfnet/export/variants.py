@@ -23,7 +23,7 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from torch import Tensor
 
 from elfnet.calibrate.family import Family
-from elfnet.calibrate.fit import fit_family, request_of
+from elfnet.calibrate.fit import fit_family, request_from_recipe
 from elfnet.data.loading.build import evaluation_batches
 from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.splits import Splits
@@ -174,7 +174,7 @@ def make_variant(
     )
     if precision == "int8":
         require_worth_it(against)
-    family = fit_family(table, request_of(run.recipe()))
+    family = fit_family(table, request_from_recipe(run.recipe()))
     return MadeVariant(precision, own, family, against)
 
 

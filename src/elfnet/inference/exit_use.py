@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from elfnet.calibrate.family import OperatingPoint
 from elfnet.calibrate.measured_cost import MeasuredCost
+from elfnet.calibrate.operating_point import OperatingPoint
 from elfnet.exits.policy import NEVER, Policy
 
 

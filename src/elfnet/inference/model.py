@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from elfnet.calibrate.family import OperatingPoint
+from elfnet.calibrate.operating_point import OperatingPoint
 from elfnet.errors import RequestError
 from elfnet.inference.backends.build import open_backend
 from elfnet.inference.bundle.read import Bundle, open_bundle

@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from elfnet.calibrate.family import Expected, Family, OperatingPoint
+from elfnet.calibrate.family import Family
+from elfnet.calibrate.operating_point import Expected, OperatingPoint
 from elfnet.exits.policy import Policy
 
 FamilyFactory = Callable[..., Family]

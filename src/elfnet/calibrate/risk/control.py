@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.calibrate.family import require_calibration
+from elfnet.calibrate.calibration_table import require_calibration, split_table
 from elfnet.calibrate.risk.bounds import METHODS, Method
 from elfnet.calibrate.risk.losses import (
     GROUPINGS,
@@ -25,7 +25,7 @@ from elfnet.calibrate.risk.losses import (
     members_by_group,
     outcomes_of,
 )
-from elfnet.calibrate.risk.sample_size import TooFewExamplesError, enough_examples, fewest_examples, split_table
+from elfnet.calibrate.risk.sample_size import TooFewExamplesError, enough_examples, fewest_examples
 from elfnet.calibrate.risk.sequence import PROCEDURES, Candidates, certified_prefix, ordered_candidates
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable

@@ -98,10 +98,10 @@ def uniform_path(table: ExitTable, *, points: int = CANDIDATE_POINTS) -> tuple[P
     A lower threshold lets everybody leave at the same exit or earlier, so the order by threshold is the order by cost,
     here and on any other examples. Labels are not read. Full depth is left out: it needs no proof.
     """
-    derived = compute_confidences(table)
-    thresholds = spread_thresholds(derived.confidence_NE[:, :-1], points)
+    confidences = compute_confidences(table)
+    thresholds = spread_thresholds(confidences.confidence_NE[:, :-1], points)
     falling = [float(s) for s in thresholds[::-1] if s < NEVER]
-    return tuple(derived.uniform(f"s={s:.6g}", s) for s in falling)
+    return tuple(confidences.uniform(f"s={s:.6g}", s) for s in falling)
 
 
 def ordered_candidates(fitting: ExitTable, candidates: Candidates | None) -> tuple[Policy, ...]:
@@ -130,8 +130,8 @@ def per_exit_path(
 
     They are steeper than one threshold for all exits: the same saving costs less accuracy.
     """
-    derived = choose_confidence(fitting, scales=scales, combine=combine).compute_confidences(fitting)
+    confidences = choose_confidence(fitting, scales=scales, combine=combine).compute_confidences(fitting)
     cheapest, dearest = float(fitting.cost_E[0]), min(1.0, float(fitting.cost_E[-1]))
     # To six digits for readable names; dict.fromkeys, since a network with one price for all exits has one budget.
     budgets = [max(cheapest, round(budget, 6)) for budget in np.linspace(dearest, cheapest, points).tolist()]
-    return family_for_budgets(derived, list(dict.fromkeys(budgets)))
+    return family_for_budgets(confidences, list(dict.fromkeys(budgets)))

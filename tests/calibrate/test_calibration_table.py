@@ -1,4 +1,4 @@
-"""Splitting the calibration table."""
+"""Splits of the calibration table."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from elfnet.calibrate.risk.sample_size import split_table
+from elfnet.calibrate.calibration_table import split_table
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
 
