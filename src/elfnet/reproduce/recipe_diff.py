@@ -14,7 +14,7 @@ from elfnet.models.build import resolve_defaults
 from elfnet.recipe.renamed import translate_stored
 from elfnet.recipe.schema import Recipe, RefitRecipe
 from elfnet.recipe.stages import total_epochs
-from elfnet.train.build import schedule_of
+from elfnet.train.prepare import schedule_of
 
 MACHINE = frozenset(
     {"train.threads", "train.device", "train.precision", "train.compile", "train.channels_last", "data.workers"}

@@ -8,6 +8,8 @@ import inspect
 import logging
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain
@@ -167,6 +169,20 @@ def _refuse_no_address(fabric: Fabric, launch: Launch) -> None:
             f"--num-nodes {launch.num_nodes} needs the address of the first machine: set MASTER_ADDR and MASTER_PORT, "
             "and on each machine its own NODE_RANK, or start it with torchrun"
         )
+
+
+@contextmanager
+def report_lost_processes(launch: Launch) -> Iterator[None]:
+    """Report a lost connection to another process as one line, and close the connections after success."""
+    try:
+        yield
+    except RuntimeError as error:
+        lost = None if isinstance(error, WorkError) else lost_others(error, launch)
+        if lost is None:
+            raise
+        raise lost from error
+    if launch.world_size > 1:
+        leave_when_done()
 
 
 def leave_when_done() -> None:
