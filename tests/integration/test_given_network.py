@@ -139,7 +139,7 @@ def test_what_needs_the_network_is_refused_without_it(trained: Trained, recipe: 
     ):
         with pytest.raises(RequestError, match=r"trained a network that was handed in.*from Python with network="):
             needs()
-    with pytest.raises(RequestError, match=r"go on with it from Python: train_recipe\(\.\.\., resume=True, network="):
+    with pytest.raises(RequestError, match=r"resume it from Python: train_recipe\(\.\.\., resume=True, network="):
         train_recipe(recipe, trained.run.root, resume=True)
     # Tables that are there are enough for new operating points.
     assert calibrate_run(trained.run).points == trained.family.points

@@ -73,7 +73,7 @@ def train_recipe(
         >>> run = train_recipe(load_recipe("digits/elf-ce-drw"), "runs/first")  # doctest: +SKIP
     """
     run = RunDirectory(Path(out))
-    launch = (launch or Launch()).settled()
+    launch = (launch or Launch()).resolve()
     refuse_uneven_batches(recipe.train.batch_size, recipe.train.accumulate, launch)
     refuse_mixed_features(recipe.train.mix, launch)
     if restarted():
