@@ -212,7 +212,7 @@ def test_a_run_without_a_checkpoint_goes_on_from_the_same_weights_only(recipe: R
     other = a_network()
     with torch.no_grad():
         next(other.parameters()).add_(1.0)
-    with pytest.raises(RequestError, match="began with other weights than network= has"):
+    with pytest.raises(RequestError, match="started with other weights than network= has"):
         train_recipe(recipe, run.root, resume=True, network=other)
     train_recipe(recipe, run.root, resume=True, network=a_network(), stop_after=lambda done: done == 1)
     assert weights(run) == whole

@@ -131,8 +131,8 @@ def choose_machine(
 
     Args:
         work: multiply-adds of the whole run, forward passes only.
-        batch_shrinks: whether examples are dropped after their exit. Graphs for any batch size are slower than no graphs
-            (1.15 times the time of a step on a CPU), so `auto` does not compile then.
+        batch_shrinks: whether examples are dropped after their exit. `auto` does not compile then: graphs for any batch
+            size are slower than no graphs (1.15 times the time per step on a CPU).
     """
     device = choose_device(device)
     pays = not batch_shrinks and _can_compile(device) and work >= COMPILE_PAYS_FROM.get(device, float("inf"))

@@ -1,7 +1,8 @@
 """Schedules of the learning rate and of deferred re-weighting, as pure functions of the epoch.
 
-They have no state, so a resumed run has nothing to restore. A schedule is written for a reference length (200 epochs on CIFAR) and scaled to the length of the run: warm-up 5,
-drops at 160 and 180 and re-weighting at 160 become 1, 32, 36 and 32 in 40 epochs.
+They have no state, so a resumed run has nothing to restore. A schedule is written for a reference length (200 epochs
+on CIFAR) and scaled to the length of the run: warm-up 5, drops at 160 and 180 and re-weighting at 160 become 1, 32, 36
+and 32 in 40 epochs.
 """
 
 from collections.abc import Sequence

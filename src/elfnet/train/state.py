@@ -115,8 +115,7 @@ def require_same_data(run: RunDirectory, info: dict[str, Any], splits: Splits) -
     """Refuse to resume a run with other data than it started with."""
     if info["data"]["fingerprint"] != splits.fingerprint:
         raise WorkError(
-            f"the data differs from the data that the run in {run.root} started with; restore it, or start another run "
-            "with --out"
+            f"the data is not what the run in {run.root} started with; restore it, or start another run with --out"
         )
 
 
