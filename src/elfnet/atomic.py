@@ -1,7 +1,7 @@
-"""Writing files so that a reader sees the old content or the new, never a part of either.
+"""Atomic file writes: a reader sees the old content or the new content, never a part.
 
-The new content goes to a temporary file in the same directory, is flushed to the disk, and then takes the old file's
-name in one step. A full disk or a kill leaves the old file as it was.
+The new content is written to a temporary file in the same directory, flushed to disk, and renamed to the final path.
+After a full disk or a kill the old file is intact.
 """
 
 import json
@@ -17,7 +17,11 @@ from elfnet.errors import WorkError
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path to write to; on success it replaces `path`, on any failure it is removed."""
+    """Yield a temporary path to write to. On success it replaces `path`; on failure it is removed.
+
+    Raises:
+        WorkError: the file cannot be written.
+    """
     temporary: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -27,7 +31,7 @@ def replacing(path: Path) -> Iterator[Path]:
         yield temporary
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
-        # mkstemp makes files that only their owner reads; give this one what an ordinary new file would have.
+        # mkstemp creates files that only the owner can read; set the permissions of an ordinary new file.
         umask = os.umask(0)
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)
@@ -42,20 +46,22 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
+    """Write bytes to a file."""
     with replacing(path) as temporary:
         temporary.write_bytes(content)
 
 
 def write_text(path: Path, content: str) -> None:
+    """Write text to a file, as UTF-8."""
     write_bytes(path, content.encode())
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON that every reader accepts: NaN and infinity are refused rather than written as bare words."""
+    """Write standard JSON to a file; NaN and infinity are a `ValueError`."""
     write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
 def write_with(path: Path, write: Callable[[Path], None]) -> None:
-    """For libraries that insist on writing the file themselves."""
+    """Write a file by a function that takes a path, such as the `save_file` of a library."""
     with replacing(path) as temporary:
         write(temporary)

@@ -1,21 +1,21 @@
-"""The two kinds of failure that a user sees as one line.
+"""Errors that the user sees as one line: `RequestError` for wrong requests, `WorkError` for failed work.
 
-Everything that can go wrong through what a user asked for or has on disk is raised as one of these, with a message
-that names the thing, its value and the way out. Any other exception is a defect of ours and keeps its traceback.
+Every failure caused by the request or by files of the user raises one of them. The message names the setting, its value
+and a remedy. Any other exception is a bug in elfnet and keeps its traceback.
 """
 
 
 class ElfnetError(Exception):
-    """A failure that is reported to the user as one readable line; `exit_code` is the command's."""
+    """Base class of failures that are reported as one line; `exit_code` is the exit code of the command."""
 
     exit_code = 1
 
 
 class RequestError(ElfnetError, ValueError):
-    """What was asked for makes no sense: an unknown name, a value out of range, settings that contradict."""
+    """The request is wrong: an unknown name, a value out of range, contradicting settings."""
 
     exit_code = 2
 
 
 class WorkError(ElfnetError, RuntimeError):
-    """The request was fine but the work failed: a file that is missing, truncated or altered, a loss that diverged."""
+    """The request is valid but the work failed: a missing or damaged file, a loss that diverged."""

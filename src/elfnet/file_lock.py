@@ -1,4 +1,4 @@
-"""One process at a time on a directory that commands write to."""
+"""A lock per directory, so that only one process at a time writes to it."""
 
 import errno
 import os
@@ -11,24 +11,24 @@ from typing import IO
 from elfnet.errors import WorkError
 
 _HELD: dict[Path, int] = {}
-"""Lock files that this process holds, and the thread that does. That thread may take a lock again."""
+"""Lock files that this process holds, with the thread that holds each. That thread may enter the lock again."""
 
-NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
+NO_PERMISSION = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 @contextmanager
 def file_lock(directory: Path) -> Iterator[None]:
-    """Hold the lock of a directory, which need not exist yet.
+    """Lock a directory, which need not exist yet.
 
-    The lock is a hidden file beside the directory, so that the directory can be replaced while it is held. The system
-    releases it however the process ends. A thread that holds the lock may enter again.
+    The lock is a hidden file next to the directory, so that the directory itself can be replaced under the lock. The
+    operating system releases it when the process ends. A thread that holds the lock may enter it again.
 
     Raises:
-        WorkError: another process or thread holds it.
+        WorkError: another process or thread holds the lock, or the lock file cannot be written.
     """
     try:
         import fcntl  # noqa: F401
-    except ImportError:  # not on this system; there the user looks after commands that run at the same time
+    except ImportError:  # no fcntl on this system, hence no lock
         yield
         return
     file = directory.resolve().with_name(f".{directory.resolve().name}.lock")
@@ -38,8 +38,8 @@ def file_lock(directory: Path) -> Iterator[None]:
     try:
         handle = _acquire(file, directory)
     except OSError as error:
-        if error.errno in NOT_WRITABLE and not os.access(directory, os.W_OK):
-            yield  # nothing can be written there, so nobody can be disturbed
+        if error.errno in NO_PERMISSION and not os.access(directory, os.W_OK):
+            yield  # a read-only directory needs no lock
             return
         raise WorkError(f"cannot write {file}: {error.strerror or error}") from error
     _HELD[file] = get_ident()
@@ -47,12 +47,13 @@ def file_lock(directory: Path) -> Iterator[None]:
         yield
     finally:
         del _HELD[file]
-        # Removed while it is held: whoever opened it before finds that it is gone, and opens the next one.
+        # Removed before it is released: a process that has opened it notices (`_is_current`) and opens a new file.
         file.unlink(missing_ok=True)
         handle.close()
 
 
 def _acquire(file: Path, directory: Path) -> IO[str]:
+    """Open and lock the lock file without waiting."""
     import fcntl
 
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -65,13 +66,13 @@ def _acquire(file: Path, directory: Path) -> IO[str]:
             raise WorkError(
                 f"another process is working on {directory}; wait until it has ended, or name another directory"
             ) from None
-        if _is_still(file, handle):
+        if _is_current(file, handle):
             return handle
         handle.close()
 
 
-def _is_still(file: Path, handle: IO[str]) -> bool:
-    """Whether the file that was opened still has its name: its last holder may have removed it."""
+def _is_current(file: Path, handle: IO[str]) -> bool:
+    """Whether the opened file is still the one at this path; the previous holder may have removed it."""
     try:
         return os.path.samestat(file.stat(), os.fstat(handle.fileno()))
     except FileNotFoundError:

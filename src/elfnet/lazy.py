@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are first used, so that importing the package stays cheap."""
+"""Lazy public names of a package: a name is imported at its first use, so that importing the package is cheap."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -6,11 +6,11 @@ from typing import Any
 
 
 def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package.
+    """Make the `__getattr__` function of a package.
 
     Args:
-        package: its dotted name, for the message about a name that does not exist.
-        modules: the module that each public name is defined in.
+        package: dotted name of the package, for error messages.
+        modules: by public name, the module that defines it.
     """
 
     def get(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Tiny, closed and loud registries: a duplicate raises, an unknown name lists the choices and the nearest one."""
+"""Registries of named objects: a duplicate raises, and an unknown name lists the choices and the nearest one."""
 
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
@@ -10,14 +10,17 @@ T = TypeVar("T")
 
 
 def unknown_name(kind: str, name: str, choices: list[str]) -> RequestError:
-    """The error for a name that does not exist, with the nearest choice first."""
+    """The error for an unknown name, with the nearest choice and all choices."""
     near = get_close_matches(name, choices, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else ";"
     return RequestError(f"unknown {kind} {name!r}{hint} choose from: {', '.join(choices)}")
 
 
 class Registry(Generic[T]):
-    """Names and what they stand for.
+    """A mapping from names to objects of one kind, such as losses.
+
+    Args:
+        kind: what the names stand for, for error messages.
 
     Example:
         >>> LOSSES: Registry[int] = Registry("loss")
@@ -52,4 +55,5 @@ class Registry(Generic[T]):
         return iter(self.names())
 
     def names(self) -> list[str]:
+        """All registered names, sorted."""
         return sorted(self._entries)

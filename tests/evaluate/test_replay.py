@@ -57,7 +57,7 @@ def test_an_adjustment_is_part_of_the_policy(make_table: TableFactory, combine: 
         np.testing.assert_allclose(found.confidence_N, expected.confidence_N, rtol=1e-5)
         assert replay(own, plain).prediction_N.tolist() == replay(table, plain).prediction_N.tolist()
     assert expected.prediction_N.tolist() != replay(table, plain).prediction_N.tolist()
-    with pytest.raises(RequestError, match="derive them again"):
+    with pytest.raises(RequestError, match="compute them again"):
         replay(compute_confidences(table, plain.confidence_scale, combine=combine), adjusted)
 
 
@@ -68,7 +68,7 @@ def test_an_adjustment_of_another_network_is_refused(make_table: TableFactory) -
 
 
 def test_confidences_of_another_scale_are_refused(make_table: TableFactory) -> None:
-    with pytest.raises(RequestError, match="derive them again"):
+    with pytest.raises(RequestError, match="compute them again"):
         replay(compute_confidences(make_table(), 2.0), uniform_policy("s", 0.5, 4, 1.0))
 
 

@@ -139,7 +139,7 @@ def test_what_needs_the_network_is_refused_without_it(trained: Trained, recipe: 
     ):
         with pytest.raises(RequestError, match=r"trained a network passed as network=.*from Python with network="):
             needs()
-    with pytest.raises(RequestError, match=r"go on with it from Python: train_recipe\(\.\.\., resume=True, network="):
+    with pytest.raises(RequestError, match=r"resume it from Python: train_recipe\(\.\.\., resume=True, network="):
         train_recipe(recipe, trained.run.root, resume=True)
     # Tables that are there are enough for new operating points.
     assert calibrate_run(trained.run).points == trained.family.points
@@ -212,7 +212,7 @@ def test_a_run_without_a_checkpoint_goes_on_from_the_same_weights_only(recipe: R
     other = a_network()
     with torch.no_grad():
         next(other.parameters()).add_(1.0)
-    with pytest.raises(RequestError, match="began with other weights than network= has"):
+    with pytest.raises(RequestError, match="started with other weights than network= has"):
         train_recipe(recipe, run.root, resume=True, network=other)
     train_recipe(recipe, run.root, resume=True, network=a_network(), stop_after=lambda done: done == 1)
     assert weights(run) == whole

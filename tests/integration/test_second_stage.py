@@ -26,13 +26,14 @@ from elfnet.methods.refit.classifiers import classifier_tensor
 from elfnet.models.build import build_network, network_of
 from elfnet.recipe.load import save_recipe
 from elfnet.recipe.schema import Recipe
-from elfnet.recipe.stages import final_model
+from elfnet.recipe.stages import Stage, final_model
 from elfnet.report.page import write_report
 from elfnet.report.record import method_name
 from elfnet.run.checkpoint import Checkpoint, load_checkpoint, tensors_sha256
 from elfnet.run.directory import RunDirectory
 from elfnet.train import run as session
 from elfnet.train.build import Assembled, assemble
+from elfnet.train.prepare import Prepared
 from elfnet.train.run import train_recipe
 
 Build = Callable[..., Recipe]
@@ -231,9 +232,9 @@ class Steps:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made: list[tuple[Recipe, Assembled]] = []
 
-        def remembered(recipe: Recipe, *arguments: Any, **keywords: Any) -> Assembled:
-            assembled = assemble(recipe, *arguments, **keywords)
-            self.made.append((recipe, assembled))
+        def remembered(prepared: Prepared, stage: Stage, *arguments: Any) -> Assembled:
+            assembled = assemble(prepared, stage, *arguments)
+            self.made.append((stage.recipe, assembled))
             return assembled
 
         monkeypatch.setattr(session, "assemble", remembered)

@@ -59,7 +59,7 @@ def test_a_directory_is_a_run_only_when_it_is_complete(tmp_path: Path) -> None:
 
 
 def test_a_missing_directory_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match=r"there is no run directory .*; 'elfnet train --out .*' makes one"):
+    with pytest.raises(RequestError, match=r"there is no run directory .*; 'elfnet train --out .*' creates one"):
         open_run(tmp_path / "no")
 
 

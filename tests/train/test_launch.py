@@ -36,25 +36,25 @@ def torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_process_unless_asked() -> None:
-    assert Launch().settled().world_size == 1
-    assert Launch(devices=4, num_nodes=2).settled().world_size == 8
+    assert Launch().resolve().world_size == 1
+    assert Launch(devices=4, num_nodes=2).resolve().world_size == 8
     assert is_first_process()
     assert not restarted()
 
 
 @pytest.mark.usefixtures("torchrun")
 def test_torchrun_is_found() -> None:
-    assert Launch().settled() == Launch(devices=4, num_nodes=2)
+    assert Launch().resolve() == Launch(devices=4, num_nodes=2)
     assert not is_first_process()
     assert restarted()
     with pytest.raises(RequestError, match="--devices 2 contradicts torchrun, which started 4"):
-        Launch(devices=2).settled()
+        Launch(devices=2).resolve()
 
 
 @pytest.mark.parametrize("wrong", [{"devices": 0}, {"num_nodes": -1}, {"timeout": 0}])
 def test_numbers_must_be_positive(wrong: dict[str, int]) -> None:
     with pytest.raises(RequestError, match="must be positive"):
-        Launch(**wrong).settled()
+        Launch(**wrong).resolve()
 
 
 def test_a_batch_that_cannot_be_divided_is_refused() -> None:

@@ -51,9 +51,9 @@ def test_processes_gather_what_each_has_seen() -> None:
     parts = [ExitHistory(4, CPU), ExitHistory(4, CPU)]
     parts[0].add(torch.tensor([0, 1]), torch.tensor([0, 1]))
     parts[1].add(torch.tensor([2, 3]), torch.tensor([0, 0]))
-    together = parts[0]._met_2N + parts[1]._met_2N
+    together = parts[0]._count_2N + parts[1]._count_2N
     for part in parts:
-        part._summed = lambda tensor: tensor.copy_(together)
+        part._all_reduce = lambda tensor: tensor.copy_(together)
         part.end_epoch()
     assert parts[0].streak_N.tolist() == parts[1].streak_N.tolist() == [1, 0, 1, 1]
 

@@ -1,4 +1,4 @@
-"""elfnet evaluate"""
+"""The command `elfnet evaluate`: accuracy and cost of a run's operating points, or a comparison of two runs."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
 
 def parser() -> Parser:
+    """The arguments of the command."""
     parser = Parser(
         "evaluate",
-        "Accuracy by class-frequency group against cost, from one pass over a split (kept and reused).\n"
+        "Accuracy by class-frequency group against cost, from one pass over a split (stored and reused).\n"
         "Without --threshold: the operating points of the run's policy.json, or full depth if it has none.",
         usage="RUN [--split SPLIT] [--threshold S ...] [--against RUN] [--json]",
         example="elfnet evaluate runs/elf --threshold 0.7 --threshold 0.9 --per-class",
@@ -26,73 +27,78 @@ def parser() -> Parser:
         "--threshold", action="append", metavar="S", help="s of eq. 5: a number or a multiple of 1/C; may be repeated"
     )
     parser.add_argument("--scale", type=positive, help="multiply logits by this before eq. 5 (default: the recipe's)")
-    parser.add_argument("--many-above", type=int, metavar="N", help="other boundary of 'many' (default: the recipe's)")
-    parser.add_argument("--few-below", type=int, metavar="N", help="other boundary of 'few' (default: the recipe's)")
-    parser.add_argument("--per-class", action="store_true", help="also the accuracy of each class")
+    parser.add_argument(
+        "--many-above", type=int, metavar="N", help="classes with more images are 'many' (default: the recipe's)"
+    )
+    parser.add_argument(
+        "--few-below", type=int, metavar="N", help="classes with fewer images are 'few' (default: the recipe's)"
+    )
+    parser.add_argument("--per-class", action="store_true", help="also show the accuracy per class")
     parser.add_argument("--against", metavar="RUN", help="compare with this run at full depth, by a paired bootstrap")
     parser.add_argument(
-        "--fresh-statistics", action="store_true", help="estimate batch-norm statistics anew first (after 'drop')"
+        "--fresh-statistics", action="store_true", help="first estimate batch-norm statistics again (after 'drop')"
     )
-    parser.add_argument("--again", action="store_true", help="run the network even if the table is there")
+    parser.add_argument("--again", action="store_true", help="run the network even if the exit table exists")
     parser.add_json_flag()
     parser.add_device_flag()
     return parser
 
 
 def run(words: Sequence[str]) -> int:
-    asked = parser().parse_strictly(words)
+    """Run the command; returns its exit code."""
+    args = parser().parse_strictly(words)
 
     from elfnet.evaluate.run import evaluate_run
     from elfnet.run.directory import open_run
     from elfnet.train.machine import choose_device
 
-    device = choose_device(asked.device)
-    directory = open_run(asked.run)
+    device = choose_device(args.device)
+    directory = open_run(args.run)
 
     def measured(run: "RunDirectory") -> "ExitTable":
-        """The table of a run, under the flags given; both runs of a comparison are measured alike."""
+        """The exit table of a run with the given flags; both runs of a comparison use the same flags."""
         table = evaluate_run(
             run,
-            asked.split,
-            checkpoint=asked.checkpoint,
+            args.split,
+            checkpoint=args.checkpoint,
             device=device,
-            again=asked.again,
-            fresh_statistics=asked.fresh_statistics,
+            again=args.again,
+            fresh_statistics=args.fresh_statistics,
         )
-        return _with_boundaries(table, asked.many_above, asked.few_below)
+        return _with_boundaries(table, args.many_above, args.few_below)
 
-    other_directory = open_run(asked.against) if asked.against else None
+    other_directory = open_run(args.against) if args.against else None
     table = measured(directory)
     if other_directory is not None:
         first, second = (
             _as_calibrated(run, found)
             for run, found in ((directory, table), (other_directory, measured(other_directory)))
         )
-        return _compare(asked.run, first, asked.against, second, as_json=asked.json)
+        return _compare(args.run, first, args.against, second, as_json=args.json)
 
     from elfnet.calibrate.family import Family
     from elfnet.calibrate.run import results_on
 
-    other_weights = asked.checkpoint != "last" or asked.fresh_statistics
-    if asked.threshold or asked.scale is not None or other_weights or not directory.policy_file.is_file():
-        family = _fixed_family(table, asked.threshold or [], asked.scale)
+    other_weights = args.checkpoint != "last" or args.fresh_statistics
+    if args.threshold or args.scale is not None or other_weights or not directory.policy_file.is_file():
+        family = _fixed_family(table, args.threshold or [], args.scale)
     else:
         family = Family.open(directory.policy_file, checkpoint_sha256=table.checkpoint_sha256)
     results = results_on(table, family)
-    if asked.json:
+    if args.json:
         print_json(results)
         return 0
     screen = console()
     screen.print(points_table(results))
     if len(results["exits"]) > 1:
         screen.print(exits_table(results))
-    if asked.per_class:
+    if args.per_class:
         screen.print(_per_class(table, results))
     return 0
 
 
 def _as_calibrated(run: "RunDirectory", table: "ExitTable") -> "ExitTable":
-    """The table with the logit adjustment of the run's operating points, if they have one and are of these weights."""
+    """The table with the logit adjustment of the run's policy, if the policy belongs to these weights."""
     from dataclasses import replace
 
     from elfnet.calibrate.family import Family
@@ -106,7 +112,7 @@ def _as_calibrated(run: "RunDirectory", table: "ExitTable") -> "ExitTable":
 
 
 def _with_boundaries(table: "ExitTable", many_above: int | None, few_below: int | None) -> "ExitTable":
-    """The same table with other frequency groups, where asked for."""
+    """The table with other boundaries of frequency groups; None keeps a boundary."""
     from dataclasses import replace
 
     return replace(
@@ -117,13 +123,14 @@ def _with_boundaries(table: "ExitTable", many_above: int | None, few_below: int 
 
 
 def _fixed_family(table: Any, thresholds: list[str], scale: float | None) -> Any:
-    """Operating points as asked for on the command line: nothing is chosen, so any split may be used."""
+    """Operating points of the command line. Nothing is chosen by data, so any split may be used."""
     from elfnet.calibrate.line_search import fixed_points
 
     return fixed_points(table, thresholds, confidence_scale=scale)
 
 
 def _per_class(table: Any, results: dict[str, Any]) -> Any:
+    """A terminal table of the accuracy per class."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -139,6 +146,7 @@ def _per_class(table: Any, results: dict[str, Any]) -> Any:
 
 
 def _compare(first_name: str, first: Any, second_name: str, second: Any, *, as_json: bool) -> int:
+    """Print the differences in accuracy between two runs at full depth."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -147,7 +155,7 @@ def _compare(first_name: str, first: Any, second_name: str, second: Any, *, as_j
     from elfnet.evaluate.replay import replay
     from elfnet.exits.policy import NEVER
 
-    # The bootstrap gives second minus first; the run named first on the command line is the one of interest.
+    # The bootstrap computes second minus first; the run of interest is the first on the command line.
     sides = [
         (d.table, replay(d, d.uniform("full", NEVER)))
         for d in (compute_confidences(second), compute_confidences(first))

@@ -1,4 +1,4 @@
-"""elfnet train"""
+"""The command `elfnet train`: train a recipe, evaluate and calibrate the run, and write its report."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,10 +12,11 @@ from elfnet.recipe.stages import SHARED_TRAIN_FIELDS
 
 
 def parser() -> Parser:
+    """The arguments of the command."""
     parser = Parser(
         "train",
         "Train a recipe into a run directory, then evaluate and calibrate it and write its report.\n"
-        "A run can be stopped at any moment and gone on with by --resume.",
+        "A run can be stopped at any time; --resume continues it.",
         usage="[RECIPE] [--from RUN] [--out DIR] [--resume | --overwrite] [--devices N] [--SECTION.FIELD VALUE ...] "
         "[--json]",
         example="elfnet train cifar10-lt/elf-ldam-drw --data.ratio 50 --train.epochs 40 --out runs/elf",
@@ -27,15 +28,17 @@ def parser() -> Parser:
         "--from",
         dest="source",
         metavar="RUN",
-        help="finished run whose classifiers balanced, crt, lws, tau-norm ... refit",
+        help="finished run to start from, for recipes that refit classifiers (balanced, crt, lws, tau-norm ...)",
     )
-    parser.add_argument("--out", type=Path, help="run directory (default: runs/ and the recipe's name)")
-    parser.add_argument("--resume", action="store_true", help="go on with the run in --out, with the recipe it has")
+    parser.add_argument("--out", type=Path, help="run directory (default: runs/ followed by the name of the recipe)")
+    parser.add_argument("--resume", action="store_true", help="continue the run in --out with its own recipe")
     parser.add_argument("--overwrite", action="store_true", help="replace the run in --out")
-    parser.add_argument("--no-report", action="store_true", help="train only")
-    parser.add_argument("--devices", type=int, help="processes on this machine, one a GPU, or on CPUs (default: 1)")
+    parser.add_argument("--no-report", action="store_true", help="train only; no evaluation, calibration or report")
+    parser.add_argument("--devices", type=int, help="processes on this machine, one per GPU, or on CPUs (default: 1)")
     parser.add_argument(
-        "--num-nodes", type=int, help="machines; start the command on each, with MASTER_ADDR, MASTER_PORT, NODE_RANK"
+        "--num-nodes",
+        type=int,
+        help="number of machines; start the command on each, with MASTER_ADDR, MASTER_PORT, NODE_RANK",
     )
     parser.add_argument("--timeout", type=float, help="seconds that processes wait for each other (default: 1800)")
     parser.add_json_flag()
@@ -44,31 +47,32 @@ def parser() -> Parser:
 
 
 def run(words: Sequence[str]) -> int:
-    asked = parser().parse_strictly(words)
-    overrides = recipe_overrides(asked)
-    if asked.source is not None:
-        if overrides.get("refit.run", asked.source) != asked.source:
+    """Run the command; returns its exit code."""
+    args = parser().parse_strictly(words)
+    overrides = recipe_overrides(args)
+    if args.source is not None:
+        if overrides.get("refit.run", args.source) != args.source:
             raise RequestError(
-                f"--from {asked.source} and --refit.run {overrides['refit.run']} differ; give --from alone"
+                f"--from {args.source} and --refit.run {overrides['refit.run']} differ; give --from alone"
             )
-        overrides["refit.run"] = asked.source
-    name = asked.recipe or DEFAULT_RECIPE
-    out = asked.out or Path("runs") / Path(name).with_suffix("").as_posix().replace("/", "-")
-    recipe = _recipe_to_resume(out, asked.recipe, overrides) if asked.resume else load_recipe(name, overrides)
+        overrides["refit.run"] = args.source
+    name = args.recipe or DEFAULT_RECIPE
+    out = args.out or Path("runs") / Path(name).with_suffix("").as_posix().replace("/", "-")
+    recipe = _recipe_to_resume(out, args.recipe, overrides) if args.resume else load_recipe(name, overrides)
     _refuse_unused(recipe, overrides)
 
-    # Imported after the request was understood: a wrong flag should not wait for torch.
+    # Imported after the arguments are checked: a wrong flag should not wait for torch.
     from elfnet.calibrate.run import calibrate_run, measure_run
     from elfnet.cli.progress import Watch
     from elfnet.train.distributed import SharedError
     from elfnet.train.launch import DEFAULT_TIMEOUT, Launch, is_first_process
     from elfnet.train.run import train_recipe
 
-    timeout = DEFAULT_TIMEOUT if asked.timeout is None else asked.timeout
-    launch = Launch(devices=asked.devices, num_nodes=asked.num_nodes, timeout=timeout)
-    how = {"resume": asked.resume, "overwrite": asked.overwrite, "launch": launch}
+    timeout = DEFAULT_TIMEOUT if args.timeout is None else args.timeout
+    launch = Launch(devices=args.devices, num_nodes=args.num_nodes, timeout=timeout)
+    how = {"resume": args.resume, "overwrite": args.overwrite, "launch": launch}
     if not is_first_process():
-        # The first process speaks for all, and does the rest alone.
+        # Rank 0 reports to the user, and does the rest alone.
         try:
             train_recipe(recipe, out, **how)
         except SharedError as error:
@@ -76,8 +80,8 @@ def run(words: Sequence[str]) -> int:
         return 0
     with Watch() as watch:
         trained = train_recipe(recipe, out, observer=watch, **how)
-    if asked.no_report:
-        print_json({"run": str(out)}) if asked.json else console().print(f"run: {out}", markup=False)
+    if args.no_report:
+        print_json({"run": str(out)}) if args.json else console().print(f"run: {out}", markup=False)
         return 0
     device = trained.info()["machine"]["device"]
     results = measure_run(trained, calibrate_run(trained, device=device), device=device)
@@ -85,7 +89,7 @@ def run(words: Sequence[str]) -> int:
     from elfnet.report import write_report
 
     report = write_report([trained])
-    if asked.json:
+    if args.json:
         print_json({"run": str(out), "report": str(report), **results})
         return 0
     screen = console()
@@ -97,7 +101,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def _refuse_unused(recipe: Recipe, overrides: Mapping[str, object]) -> None:
-    """Refuse flags that a second stage on a finished run has no use for: it has a loss and a schedule of its own."""
+    """Refuse flags without effect: a second stage on a finished run has its own loss and schedule."""
     if recipe.refit.method != "balanced" or not recipe.refit.run:
         return
     used = {"criterion.cosine_scale", *(f"train.{name}" for name in SHARED_TRAIN_FIELDS)}
@@ -111,16 +115,16 @@ def _refuse_unused(recipe: Recipe, overrides: Mapping[str, object]) -> None:
 
 
 def _recipe_to_resume(out: Path, name: str | None, overrides: dict[str, object]) -> Recipe:
-    """The run's own recipe; if a recipe or settings are given with --resume, they must agree with it."""
+    """The recipe of the run to resume, or the given recipe and settings, which must agree with it (checked later)."""
     from elfnet.run.directory import RunDirectory
 
-    there = RunDirectory(out)
-    if not there.exists():
+    stored = RunDirectory(out)
+    if not stored.exists():
         raise RequestError(f"there is no run in {out} to resume; leave --resume out to start one")
-    begun = there.recipe()
+    recipe = stored.recipe()
     if name is None and not overrides:
-        return begun
-    # Which run it started from is no question any more: its weights are in this run's own checkpoint.
-    source = {"refit.run": begun.refit.run} if begun.refit.run else {}
+        return recipe
+    # The source run is not needed any more: its weights are in the checkpoint of this run.
+    source = {"refit.run": recipe.refit.run} if recipe.refit.run else {}
     settings = {**overrides, **source}
-    return load_stored_recipe(there.recipe_file, settings) if name is None else load_recipe(name, settings)
+    return load_stored_recipe(stored.recipe_file, settings) if name is None else load_recipe(name, settings)

@@ -1,7 +1,7 @@
 """Evaluation from exit tables: replaying policies, accuracy by group, curves, and paired comparisons.
 
-An exit table holds the logits of every exit for every example, so that nothing here runs a network. Only `evaluate_run`
-needs torch.
+An exit table has the logits of every exit for every example. Only `evaluate_run` runs a network and needs torch; all
+other functions read exit tables. The package must not import `calibrate` or `train`.
 """
 
 from typing import TYPE_CHECKING

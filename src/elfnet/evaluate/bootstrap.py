@@ -1,8 +1,8 @@
-"""Is one run better than another? A paired bootstrap over the test examples that both have answered.
+"""A paired bootstrap: confidence intervals for the difference in accuracy between two runs on the same examples.
 
-All that an example contributes is its class and whether only the second run, only the first, or both or neither are
-right. Drawing N examples with replacement is therefore drawing the numbers of these kinds from a multinomial, which has
-the same distribution at a cost that does not depend on N.
+An example contributes its class, and whether only the second run is right (gained), only the first (lost), or both or
+neither (same). Drawing N examples with replacement is therefore equivalent to drawing the counts of these kinds from a
+multinomial distribution, at a cost that does not depend on N.
 """
 
 # Shapes: N examples, C classes that have examples, R resamples, 3 = gained / lost / same
@@ -19,14 +19,21 @@ from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.replay import Replay
 
-LEVEL = 0.95
-FEWEST_RESAMPLES = 100
+CONFIDENCE_LEVEL = 0.95
+MIN_RESAMPLES = 100
 CHUNK_CELLS = 2**20
+"""Counts that are drawn at a time."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Second minus first, a fraction of 1, with its 95 % percentile interval over n examples."""
+    """Accuracy of the second run minus that of the first, with its 95 % percentile interval.
+
+    Attributes:
+        estimate: the difference, as a fraction of 1.
+        low, high: ends of the interval.
+        n: number of examples.
+    """
 
     estimate: float
     low: float
@@ -59,14 +66,17 @@ def paired_bootstrap(
     seed: int = 0,
     stratified: bool = False,
 ) -> Comparison:
-    """Second run minus first, on the same test examples in the same order.
+    """Compare the accuracy of two runs on the same examples in the same order: second minus first.
 
     Args:
-        first: the table and the replay of the run to compare with.
-        second: those of the run in question; a difference above 0 is in its favour.
+        first: exit table and replay of the first run.
+        second: exit table and replay of the second run; a difference above 0 is in its favour.
         resamples: number of bootstrap samples.
-        seed: of the random numbers; the same seed gives the same intervals.
-        stratified: keep the number of examples of each class fixed, as where the test split was built that way.
+        seed: of the random numbers; equal seeds give equal intervals.
+        stratified: keep the number of examples per class fixed in every bootstrap sample.
+
+    Raises:
+        RequestError: the tables have different examples or groups, or there are too few resamples.
     """
     (table, replay_first), (table_second, replay_second) = first, second
     _require_comparable(table, table_second, resamples)
@@ -92,7 +102,11 @@ def paired_differences(
     seed: int = 0,
     stratified: bool = False,
 ) -> dict[str, Difference | None]:
-    """The same from which examples each run answered right; keys as in `Comparison`."""
+    """The differences of `paired_bootstrap`, computed from whether each run is right on each example.
+
+    Returns:
+        Differences with the keys of `Comparison`.
+    """
     kind_N = np.where(right_second_N == right_first_N, 2, np.where(right_second_N, 0, 1))
     count_C3 = np.bincount(labels_N * 3 + kind_N, minlength=len(group_of_class) * 3).reshape(-1, 3)
     present = count_C3.sum(axis=1) > 0
@@ -103,20 +117,21 @@ def paired_differences(
         _statistics(count_RC3, group_C)
         for count_RC3 in _resample(count_C3, resamples, stratified, np.random.default_rng(seed))
     ]
-    tail = 100 * (1 - LEVEL) / 2
+    tail = 100 * (1 - CONFIDENCE_LEVEL) / 2
     differences: dict[str, Difference | None] = {}
     for name, (value,) in estimate.items():
         n = int(count_C3[group_C == GROUP_NAMES.index(name)].sum() if name in GROUP_NAMES else len(labels_N))
         if n == 0:
             differences[name] = None
             continue
-        # A small group can be missing from a resample; its difference is undefined there.
+        # A bootstrap sample may have no example of a small group; the difference is undefined there.
         low, high = np.nanpercentile(np.concatenate([part[name] for part in drawn]), [tail, 100 - tail])
         differences[name] = Difference(float(value), float(low), float(high), n)
     return differences
 
 
 def _require_comparable(first: ExitTable, second: ExitTable, resamples: int) -> None:
+    """Refuse tables of different splits, examples or frequency groups."""
     if first.split != second.split:
         raise RequestError(
             f"cannot compare the {first.split} split with the {second.split} split; evaluate both on one"
@@ -133,16 +148,16 @@ def _require_comparable(first: ExitTable, second: ExitTable, resamples: int) -> 
             "the two runs sort their classes into different frequency groups (other training counts or boundaries); "
             "compare runs trained on the same class counts"
         )
-    if resamples < FEWEST_RESAMPLES:
-        raise RequestError(f"{resamples} resamples give no usable interval; ask for {FEWEST_RESAMPLES} or more")
+    if resamples < MIN_RESAMPLES:
+        raise RequestError(f"{resamples} resamples give no usable interval; use {MIN_RESAMPLES} or more")
 
 
 def _resample(
     count_C3: NDArray[np.int64], resamples: int, stratified: bool, rng: np.random.Generator
 ) -> Iterator[NDArray[np.int64]]:
-    """Numbers of each kind in `resamples` bootstrap samples, as chunks of shape (R, C, 3)."""
+    """Counts of each kind in `resamples` bootstrap samples, in chunks of shape (R, C, 3)."""
     size_C = count_C3.sum(axis=1)
-    # "Same" comes last: a multinomial gives what rounding leaves over to its last kind, where it changes nothing.
+    # "Same" is the last kind: numpy's multinomial assigns the rounding error to the last one, where it has no effect.
     chunk = max(1, CHUNK_CELLS // count_C3.size)
     for start in range(0, resamples, chunk):
         size = min(chunk, resamples - start)

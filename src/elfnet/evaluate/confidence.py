@@ -1,6 +1,6 @@
-"""What searches need of an exit table, computed once: confidence, answer and whether it is right."""
+"""Confidence, prediction and correctness of every example at every exit, computed once per exit table."""
 
-# Shapes: N examples, E exits, C classes
+# Shapes: N examples, B examples of a chunk, E exits, C classes
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,21 +21,21 @@ from elfnet.exits.policy import (
 )
 
 CHUNK_BYTES = 8 * 2**20
-"""How much of the logits is held as float64 at a time; small enough for the processor's cache to help."""
+"""Size of the float64 logits of one chunk of examples; a chunk fits into the processor's cache."""
 
 
 @dataclass(frozen=True, eq=False)
 class ExitConfidences:
-    """Confidence and answer of every example at every exit, for one choice of confidence scales.
+    """Confidence and prediction of every example at every exit.
 
     Attributes:
-        table: where all this comes from.
-        confidence_scale: one per exit.
-        combine: whether an exit speaks for all exits up to it (the mean of their scaled logits) or for itself.
-        measure: what the confidence is.
-        confidence_NE: max softmax of the scaled logits, or what else the measure says, float64.
-        prediction_NE: the class with the largest one.
-        correct_NE: whether that is the label.
+        table: the exit table that they are computed from.
+        confidence_scale: factor of the logits, one per exit.
+        combine: whether an exit uses the mean of the scaled logits of all exits up to it, or only its own.
+        measure: definition of the confidence.
+        confidence_NE: maximum softmax probability of the scaled logits, or the other measure, float64.
+        prediction_NE: the predicted class.
+        correct_NE: whether the prediction is the label.
     """
 
     table: ExitTable
@@ -48,15 +48,15 @@ class ExitConfidences:
 
     @property
     def reading(self) -> ConfidenceSpec:
-        """How the confidences were made of logits."""
+        """How the confidences were computed from the logits."""
         return ConfidenceSpec(self.confidence_scale, self.combine, self.measure, self.table.adjustment)
 
     def policy(self, name: str, thresholds: Sequence[float]) -> Policy:
-        """A policy that decides by these confidences."""
+        """A policy with one threshold for every exit except the last, which decides by these confidences."""
         return Policy(name, tuple(thresholds), *self.reading)
 
     def uniform(self, name: str, threshold: float) -> Policy:
-        """The same with one threshold for all exits but the last."""
+        """A policy with the same threshold at every exit except the last."""
         return self.policy(name, (float(threshold),) * (self.table.exits - 1))
 
 
@@ -67,13 +67,16 @@ def compute_confidences(
     combine: bool = False,
     measure: Measure | None = None,
 ) -> ExitConfidences:
-    """Read the logits once, a chunk of examples at a time.
+    """Compute confidences and predictions from an exit table, one chunk of examples at a time.
 
     Args:
         table: an exit table; its adjustment, if it has one, is subtracted from the logits.
-        confidence_scale: for all exits or one per exit; the table's own by default.
-        combine: each exit speaks for all exits up to it.
-        measure: what the confidence is; the table's own by default.
+        confidence_scale: one for all exits, or one per exit; default: that of the table.
+        combine: whether each exit uses the mean of the scaled logits of all exits up to it.
+        measure: definition of the confidence; default: that of the table.
+
+    Raises:
+        WorkError: logits are not finite.
     """
     measure = measure or table.confidence_measure
     read = confidence_and_prediction if measure == "probability" else certainty_and_prediction

@@ -1,6 +1,5 @@
-"""How good each exit is when everybody is made to leave there."""
+"""The quality of each exit if all examples take it: accuracy, cost, and expected calibration error."""
 
-# Shapes: N examples, E exits, G frequency groups
 # Shapes: N examples, B bins
 
 from dataclasses import asdict, dataclass
@@ -17,7 +16,7 @@ BINS = 15
 
 
 def calibration_error(confidence_N: NDArray[np.float64], correct_N: NDArray[np.bool_], *, bins: int = BINS) -> float:
-    """Top-label expected calibration error: sum over bins of |right answers - summed confidence| / N.
+    """Top-label expected calibration error: sum over bins of |correct predictions - summed confidence| / N.
 
     The bins are equally wide and closed on the left; a confidence of exactly 1 belongs to the last one.
     """
@@ -32,13 +31,13 @@ def calibration_error(confidence_N: NDArray[np.float64], correct_N: NDArray[np.b
 
 @dataclass(frozen=True)
 class ExitQuality:
-    """One exit, taken by all examples.
+    """The quality of one exit if all examples take it.
 
     Attributes:
         exit: counted from 1, as in the paper.
         cost: multiply-adds up to and including this exit, relative to the plain backbone.
-        accuracy: share of right answers.
-        accuracy_by_group: the same by frequency group; None for a group without examples.
+        accuracy: fraction of correct predictions.
+        accuracy_by_group: accuracy by frequency group; None for a group without examples.
         mean_confidence: at the confidence scale of inference.
         calibration_error: 15 equal bins, top label, at the confidence scale of inference.
     """
@@ -54,16 +53,16 @@ class ExitQuality:
         return asdict(self)
 
 
-def by_exit(derived: ExitConfidences) -> tuple[ExitQuality, ...]:
+def by_exit(confidences: ExitConfidences) -> tuple[ExitQuality, ...]:
     """The quality of every exit, in order."""
-    table = derived.table
+    table = confidences.table
     if table.examples == 0:
         raise RequestError(f"the {table.split} exit table has no examples; evaluate a split that has some")
     group_N = table.group_of_class[table.labels_N]
     members = {name: group_N == index for index, name in enumerate(GROUP_NAMES)}
     qualities = []
     for k in range(table.exits):
-        correct_N, confidence_N = derived.correct_NE[:, k], derived.confidence_NE[:, k]
+        correct_N, confidence_N = confidences.correct_NE[:, k], confidences.confidence_NE[:, k]
         qualities.append(
             ExitQuality(
                 exit=k + 1,

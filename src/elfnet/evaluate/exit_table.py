@@ -1,7 +1,7 @@
-"""The exit table: every exit's logits for every example of one split, from one pass through the network.
+"""The exit table: the logits of every exit for every example of one split, and its file format.
 
-Every operating point, curve and group accuracy is computed from it without running the network again. The table names
-the checkpoint and the split it was made from, so that it cannot be taken for that of another model or of other data.
+All operating points, curves and accuracies are computed from it without running the network again. The table names its
+checkpoint and split, so that it is not used for another model or other data.
 """
 
 # Shapes: N examples, E exits, C classes
@@ -30,8 +30,210 @@ Facts = dict[str, Any]
 Tensors = dict[str, NDArray[Any]]
 
 
-def write(path: Path, tensors: Tensors, facts: Facts) -> None:
-    # The library writes the memory behind the pointer, whatever the strides say.
+SPLITS = ("train", "calibration", "test")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ExitTable:
+    """Logits of all exits for all examples of a split, with labels, costs and class counts.
+
+    Attributes:
+        logits_NEC: float32; for cosine heads these are the cosines.
+        labels_N: int64.
+        cost_E: multiply-adds up to and including exit k, every head on the way included, relative to the plain
+            backbone; or another cost, such as measured time, in the same form.
+        head_cost_E: cost of the head of exit k alone, in the same unit; None: unknown, and a head that is not run then
+            saves nothing in the figures.
+        plain_multiply_adds: multiply-adds of the plain backbone per image; a cost of 1 means this number.
+        class_counts_C: *training* examples per class; they define the frequency groups.
+        class_names: one name per class.
+        split: `train`, `calibration` or `test`.
+        checkpoint_sha256: of the checkpoint that computed the logits.
+        confidence_scale: default factor of the logits before the softmax at inference; a policy may have another.
+        confidence_measure: default quantity that eq. 5 compares with a threshold; a policy may have another.
+        many_above: classes with more training examples than this are "many".
+        few_below: classes with fewer training examples than this are "few".
+        experts: number of last exits that are experts; each predicts with the mean of the experts so far. 1: none.
+        adjustment: subtracted from the logits before they are used; a policy may have another. It is chosen after the
+            table was computed, so `save` does not write it.
+    """
+
+    logits_NEC: NDArray[np.float32]
+    labels_N: NDArray[np.int64]
+    cost_E: NDArray[np.float64]
+    plain_multiply_adds: int
+    class_counts_C: NDArray[np.int64]
+    class_names: tuple[str, ...]
+    split: str
+    checkpoint_sha256: str
+    confidence_scale: float
+    many_above: int
+    few_below: int
+    head_cost_E: NDArray[np.float64] | None = None
+    confidence_measure: Measure = "probability"
+    experts: int = 1
+    adjustment: LogitAdjustment | None = None
+
+    def __post_init__(self) -> None:
+        for name, dtype, dimensions in (
+            ("logits_NEC", np.float32, 3),
+            ("labels_N", np.int64, 1),
+            ("cost_E", np.float64, 1),
+            ("class_counts_C", np.int64, 1),
+        ):
+            array = getattr(self, name)
+            if array.dtype != dtype or array.ndim != dimensions:
+                raise RequestError(
+                    f"exit table: {name} is {array.dtype} with {array.ndim} dimensions; "
+                    f"give {np.dtype(dtype)} with {dimensions}"
+                )
+        examples, exits, classes = self.logits_NEC.shape
+        for name, found, wanted in (
+            ("labels_N", len(self.labels_N), examples),
+            ("cost_E", len(self.cost_E), exits),
+            ("class_counts_C", len(self.class_counts_C), classes),
+            ("class_names", len(self.class_names), classes),
+        ):
+            if found != wanted:
+                raise RequestError(
+                    f"exit table: {name} has {found} entries; logits of shape {self.logits_NEC.shape} need {wanted}"
+                )
+        if exits < 1 or classes < 1:
+            raise RequestError(
+                f"exit table: logits of shape {self.logits_NEC.shape} have no exit or no class; run the model again"
+            )
+        if examples and not (self.labels_N.min() >= 0 and self.labels_N.max() < classes):
+            raise RequestError(
+                f"exit table: labels run from {self.labels_N.min()} to {self.labels_N.max()}; "
+                f"with {classes} classes they must lie in 0..{classes - 1}"
+            )
+        if not (np.isfinite(self.cost_E).all() and (self.cost_E > 0).all() and (np.diff(self.cost_E) >= 0).all()):
+            raise RequestError(f"exit table: cost_E={self.cost_E.tolist()} must be positive and grow from exit to exit")
+        if self.head_cost_E is not None:
+            self._check_head_costs(self.head_cost_E)
+        if self.split not in SPLITS:
+            raise RequestError(f"exit table: split {self.split!r} is unknown; choose from: {', '.join(SPLITS)}")
+        if not self.checkpoint_sha256:
+            raise RequestError(
+                "exit table: checkpoint_sha256 is empty; give the hash of the checkpoint it was computed from"
+            )
+        if not (np.isfinite(self.confidence_scale) and self.confidence_scale > 0):
+            raise RequestError(
+                f"exit table: confidence_scale={self.confidence_scale!r} must be a number above 0, such as 1"
+            )
+        if self.confidence_measure not in MEASURES:
+            raise RequestError(
+                f"exit table: confidence_measure={self.confidence_measure!r} is unknown; choose from: "
+                f"{', '.join(MEASURES)}"
+            )
+        if not 1 <= self.experts <= exits:
+            raise RequestError(f"exit table: experts={self.experts} of {exits} exits; give 1 to {exits}")
+        if self.adjustment is not None and (self.adjustment.exits, self.adjustment.classes) != (exits, classes):
+            raise RequestError(
+                f"exit table: the logit adjustment is for {self.adjustment.exits} exits and {self.adjustment.classes} "
+                f"classes, the logits have {exits} and {classes}; calibrate the run again"
+            )
+        FrequencyGroups(many_above=self.many_above, few_below=self.few_below)  # refuses boundaries that overlap
+
+    def _check_head_costs(self, head_cost_E: NDArray[np.float64]) -> None:
+        alone_E = np.diff(self.cost_E, prepend=0.0)  # what each exit adds: its stage and its head
+        if head_cost_E.shape != self.cost_E.shape or not ((head_cost_E >= 0) & (head_cost_E <= alone_E + 1e-9)).all():
+            raise RequestError(
+                f"exit table: head_cost_E={head_cost_E.tolist()} does not fit cost_E={self.cost_E.tolist()}; "
+                f"no head costs more than its exit adds"
+            )
+
+    def logits_at(self, exit_index: int, rows: slice = slice(None)) -> NDArray[np.floating[Any]]:
+        """Logits of one exit: float32, or adjusted and float64 if the table has an adjustment."""
+        logits_NC: NDArray[np.floating[Any]] = np.asarray(self.logits_NEC[rows, exit_index])
+        return logits_NC if self.adjustment is None else self.adjustment.apply(exit_index, logits_NC)
+
+    def cost_under(self, policy: Policy) -> NDArray[np.float64]:
+        """The cost of each exit under a policy, shape (E,). Heads that the policy does not use are not counted."""
+        return cost_to_exit(self.cost_E, self.head_cost_E, policy)
+
+    @property
+    def examples(self) -> int:
+        return int(self.logits_NEC.shape[0])
+
+    @property
+    def exits(self) -> int:
+        return int(self.logits_NEC.shape[1])
+
+    @property
+    def classes(self) -> int:
+        return int(self.logits_NEC.shape[2])
+
+    @property
+    def group_of_class(self) -> NDArray[np.int64]:
+        """The frequency group of each class, shape (C,), as an index into `GROUP_NAMES`."""
+        groups = FrequencyGroups(many_above=self.many_above, few_below=self.few_below)
+        return np.asarray(groups.of_classes(self.class_counts_C), dtype=np.int64)
+
+    def require_checkpoint(self, sha256: str) -> None:
+        """Refuse a table of another checkpoint."""
+        if self.checkpoint_sha256 != sha256:
+            raise WorkError(
+                f"the {self.split} exit table is of checkpoint {self.checkpoint_sha256[:12]}, not of {sha256[:12]}; "
+                f"evaluate the run again"
+            )
+
+    def save(self, path: Path) -> None:
+        """Write the table as one .safetensors file; the old file stays until the new one is complete."""
+        tensors: Tensors = {
+            "logits": self.logits_NEC,
+            "labels": self.labels_N,
+            "cost": self.cost_E,
+            "class_counts": self.class_counts_C,
+        }
+        if self.head_cost_E is not None:
+            tensors["head_cost"] = self.head_cost_E
+        facts: Facts = {
+            "plain_multiply_adds": self.plain_multiply_adds,
+            "class_names": list(self.class_names),
+            "split": self.split,
+            "checkpoint_sha256": self.checkpoint_sha256,
+            "confidence_scale": self.confidence_scale,
+            "confidence_measure": self.confidence_measure,
+            "many_above": self.many_above,
+            "few_below": self.few_below,
+            "experts": self.experts,
+        }
+        _write_file(path, tensors, facts)
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Open a table that `save` wrote. Logits are memory-mapped, and the content is checked against its hash.
+
+        Raises:
+            WorkError: the file is missing, damaged, or not an exit table.
+        """
+        tensors, facts = _read_file(path, mapped="logits")
+        try:
+            return cls(
+                logits_NEC=tensors["logits"],
+                labels_N=tensors["labels"],
+                cost_E=tensors["cost"],
+                head_cost_E=tensors.get("head_cost"),
+                class_counts_C=tensors["class_counts"],
+                plain_multiply_adds=int(facts["plain_multiply_adds"]),
+                class_names=tuple(facts["class_names"]),
+                split=facts["split"],
+                checkpoint_sha256=facts["checkpoint_sha256"],
+                confidence_scale=float(facts["confidence_scale"]),
+                # Old tables do not have these fields.
+                confidence_measure=facts.get("confidence_measure", "probability"),
+                many_above=int(facts["many_above"]),
+                few_below=int(facts["few_below"]),
+                experts=int(facts.get("experts", 1)),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise WorkError(f"{path} is not an exit table: {error}; evaluate the run again") from error
+
+
+def _write_file(path: Path, tensors: Tensors, facts: Facts) -> None:
+    """Write tensors and facts as one .safetensors file with a hash of its content."""
+    # safetensors writes the memory of an array without regard to its strides.
     tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
     facts_json = json.dumps(facts, sort_keys=True, allow_nan=False)
     metadata = {
@@ -50,8 +252,8 @@ def write(path: Path, tensors: Tensors, facts: Facts) -> None:
     write_with(path, save)
 
 
-def read(path: Path, *, mapped: str) -> tuple[Tensors, Facts]:
-    """The tensors and facts of a table; tensor `mapped` stays on disk, the others are read into memory."""
+def _read_file(path: Path, *, mapped: str) -> tuple[Tensors, Facts]:
+    """Read and verify the tensors and facts of a table; the tensor `mapped` is memory-mapped."""
     if not path.is_file():
         raise WorkError(f"there is no exit table at {path}; evaluate the run first")
     try:
@@ -108,200 +310,3 @@ def _content_sha256(tensors: Tensors, facts_json: str) -> str:
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
-
-
-SPLITS = ("train", "calibration", "test")
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ExitTable:
-    """Logits of all exits, with what is needed to make sense of them.
-
-    Attributes:
-        logits_NEC: float32; for cosine heads these are the cosines.
-        labels_N: int64.
-        cost_E: multiply-adds up to and including exit k, every head on the way included, relative to the plain
-            backbone; or another cost, such as measured time, in the same form.
-        head_cost_E: what the head of exit k costs alone, in the same unit; None where it is not known, and then a head
-            that is not run saves nothing in the figures.
-        plain_multiply_adds: the plain backbone's multiply-adds for one image: what a cost of 1 stands for.
-        class_counts_C: how many *training* examples each class has; they make the frequency groups.
-        class_names: one name per class.
-        split: `train`, `calibration` or `test`.
-        checkpoint_sha256: of the checkpoint that computed the logits.
-        confidence_scale: what logits are multiplied by before the softmax at inference, unless a policy says otherwise.
-        confidence_measure: what eq. 5 compares with a threshold, unless a policy says otherwise.
-        many_above: classes with more training examples than this are "many".
-        few_below: classes with fewer training examples than this are "few".
-        experts: how many of the last exits are experts, which answer with the mean of the experts so far; 1: none.
-        adjustment: what is subtracted from the logits before they are read, unless a policy says otherwise. It is
-            chosen after the table was made: `save` does not write it.
-    """
-
-    logits_NEC: NDArray[np.float32]
-    labels_N: NDArray[np.int64]
-    cost_E: NDArray[np.float64]
-    plain_multiply_adds: int
-    class_counts_C: NDArray[np.int64]
-    class_names: tuple[str, ...]
-    split: str
-    checkpoint_sha256: str
-    confidence_scale: float
-    many_above: int
-    few_below: int
-    head_cost_E: NDArray[np.float64] | None = None
-    confidence_measure: Measure = "probability"
-    experts: int = 1
-    adjustment: LogitAdjustment | None = None
-
-    def __post_init__(self) -> None:
-        for name, dtype, dimensions in (
-            ("logits_NEC", np.float32, 3),
-            ("labels_N", np.int64, 1),
-            ("cost_E", np.float64, 1),
-            ("class_counts_C", np.int64, 1),
-        ):
-            array = getattr(self, name)
-            if array.dtype != dtype or array.ndim != dimensions:
-                raise RequestError(
-                    f"exit table: {name} is {array.dtype} with {array.ndim} dimensions; "
-                    f"give {np.dtype(dtype)} with {dimensions}"
-                )
-        examples, exits, classes = self.logits_NEC.shape
-        for name, found, wanted in (
-            ("labels_N", len(self.labels_N), examples),
-            ("cost_E", len(self.cost_E), exits),
-            ("class_counts_C", len(self.class_counts_C), classes),
-            ("class_names", len(self.class_names), classes),
-        ):
-            if found != wanted:
-                raise RequestError(
-                    f"exit table: {name} has {found} entries; logits of shape {self.logits_NEC.shape} want {wanted}"
-                )
-        if exits < 1 or classes < 1:
-            raise RequestError(
-                f"exit table: logits of shape {self.logits_NEC.shape} have no exit or no class; run the model again"
-            )
-        if examples and not (self.labels_N.min() >= 0 and self.labels_N.max() < classes):
-            raise RequestError(
-                f"exit table: labels run from {self.labels_N.min()} to {self.labels_N.max()}; "
-                f"with {classes} classes they must lie in 0..{classes - 1}"
-            )
-        if not (np.isfinite(self.cost_E).all() and (self.cost_E > 0).all() and (np.diff(self.cost_E) >= 0).all()):
-            raise RequestError(f"exit table: cost_E={self.cost_E.tolist()} must be positive and grow from exit to exit")
-        if self.head_cost_E is not None:
-            self._check_head_costs(self.head_cost_E)
-        if self.split not in SPLITS:
-            raise RequestError(f"exit table: split {self.split!r} is unknown; choose from: {', '.join(SPLITS)}")
-        if not self.checkpoint_sha256:
-            raise RequestError(
-                "exit table: checkpoint_sha256 is empty; give the hash of the checkpoint it was computed from"
-            )
-        if not (np.isfinite(self.confidence_scale) and self.confidence_scale > 0):
-            raise RequestError(
-                f"exit table: confidence_scale={self.confidence_scale!r} must be a number above 0, such as 1"
-            )
-        if self.confidence_measure not in MEASURES:
-            raise RequestError(
-                f"exit table: confidence_measure={self.confidence_measure!r} is unknown; choose from: "
-                f"{', '.join(MEASURES)}"
-            )
-        if not 1 <= self.experts <= exits:
-            raise RequestError(f"exit table: experts={self.experts} of {exits} exits; give 1 to {exits}")
-        if self.adjustment is not None and (self.adjustment.exits, self.adjustment.classes) != (exits, classes):
-            raise RequestError(
-                f"exit table: the logit adjustment is for {self.adjustment.exits} exits and {self.adjustment.classes} "
-                f"classes, the logits have {exits} and {classes}; calibrate the run again"
-            )
-        FrequencyGroups(many_above=self.many_above, few_below=self.few_below)  # refuses boundaries that overlap
-
-    def _check_head_costs(self, head_cost_E: NDArray[np.float64]) -> None:
-        alone_E = np.diff(self.cost_E, prepend=0.0)  # what each exit adds: its stage and its head
-        if head_cost_E.shape != self.cost_E.shape or not ((head_cost_E >= 0) & (head_cost_E <= alone_E + 1e-9)).all():
-            raise RequestError(
-                f"exit table: head_cost_E={head_cost_E.tolist()} does not fit cost_E={self.cost_E.tolist()}; "
-                f"no head costs more than its exit adds"
-            )
-
-    def logits_at(self, exit_index: int, rows: slice = slice(None)) -> NDArray[np.floating[Any]]:
-        """Logits of one exit, adjusted if the table has an adjustment; float32, or float64 where they are adjusted."""
-        logits_NC: NDArray[np.floating[Any]] = np.asarray(self.logits_NEC[rows, exit_index])
-        return logits_NC if self.adjustment is None else self.adjustment.apply(exit_index, logits_NC)
-
-    def cost_under(self, policy: Policy) -> NDArray[np.float64]:
-        """The cost of leaving at each exit, shape (E,), where heads that the policy has no use for are not run."""
-        return cost_to_exit(self.cost_E, self.head_cost_E, policy)
-
-    @property
-    def examples(self) -> int:
-        return int(self.logits_NEC.shape[0])
-
-    @property
-    def exits(self) -> int:
-        return int(self.logits_NEC.shape[1])
-
-    @property
-    def classes(self) -> int:
-        return int(self.logits_NEC.shape[2])
-
-    @property
-    def group_of_class(self) -> NDArray[np.int64]:
-        """The frequency group of each class, shape (C,), as an index into `GROUP_NAMES`."""
-        groups = FrequencyGroups(many_above=self.many_above, few_below=self.few_below)
-        return np.asarray(groups.of_classes(self.class_counts_C), dtype=np.int64)
-
-    def require_checkpoint(self, sha256: str) -> None:
-        """Refuse to go on with a table of another checkpoint."""
-        if self.checkpoint_sha256 != sha256:
-            raise WorkError(
-                f"the {self.split} exit table is of checkpoint {self.checkpoint_sha256[:12]}, not of {sha256[:12]}; "
-                f"evaluate the run again"
-            )
-
-    def save(self, path: Path) -> None:
-        """Write the table as one .safetensors file; the old file stays until the new one is complete."""
-        tensors: Tensors = {
-            "logits": self.logits_NEC,
-            "labels": self.labels_N,
-            "cost": self.cost_E,
-            "class_counts": self.class_counts_C,
-        }
-        if self.head_cost_E is not None:
-            tensors["head_cost"] = self.head_cost_E
-        facts: Facts = {
-            "plain_multiply_adds": self.plain_multiply_adds,
-            "class_names": list(self.class_names),
-            "split": self.split,
-            "checkpoint_sha256": self.checkpoint_sha256,
-            "confidence_scale": self.confidence_scale,
-            "confidence_measure": self.confidence_measure,
-            "many_above": self.many_above,
-            "few_below": self.few_below,
-            "experts": self.experts,
-        }
-        write(path, tensors, facts)
-
-    @classmethod
-    def open(cls, path: Path) -> Self:
-        """Open a table that `save` wrote, logits memory-mapped; every byte is checked against the stored hash."""
-        tensors, facts = read(path, mapped="logits")
-        try:
-            return cls(
-                logits_NEC=tensors["logits"],
-                labels_N=tensors["labels"],
-                cost_E=tensors["cost"],
-                head_cost_E=tensors.get("head_cost"),
-                class_counts_C=tensors["class_counts"],
-                plain_multiply_adds=int(facts["plain_multiply_adds"]),
-                class_names=tuple(facts["class_names"]),
-                split=facts["split"],
-                checkpoint_sha256=facts["checkpoint_sha256"],
-                confidence_scale=float(facts["confidence_scale"]),
-                # Tables from before there was a choice of measure, or experts, do not say.
-                confidence_measure=facts.get("confidence_measure", "probability"),
-                many_above=int(facts["many_above"]),
-                few_below=int(facts["few_below"]),
-                experts=int(facts.get("experts", 1)),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise WorkError(f"{path} is not an exit table: {error}; evaluate the run again") from error

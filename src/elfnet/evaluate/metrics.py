@@ -16,21 +16,21 @@ from elfnet.evaluate.replay import Replay
 
 @dataclass(frozen=True, eq=False)
 class Metrics:
-    """All figures are fractions of 1; None stands for "no examples", which is not the same as 0.
+    """Metrics of a replayed policy. Figures are fractions of 1; None means that there are no examples.
 
     Attributes:
         n: number of examples.
         n_by_group: number of examples whose class is "many", "medium" or "few" in training.
-        accuracy: share of right answers.
-        accuracy_by_group: the same within each group.
-        accuracy_by_class: the same within each class.
+        accuracy: fraction of correct predictions.
+        accuracy_by_group: accuracy by frequency group.
+        accuracy_by_class: accuracy by class.
         balanced_accuracy: mean of the accuracies of the classes that have examples.
         macro_f1: mean F1 over all C classes; a class that is neither present nor predicted counts as 0.
         mean_cost: mean multiply-adds relative to the plain backbone.
-        worst_cost: the cost of the deepest exit that the policy lets any input reach.
-        exit_share: share of the examples leaving at each exit.
-        exit_share_by_group: the same within each group.
-        confusion_CC: number of examples by label (row) and answer (column); None where it was not asked for.
+        worst_cost: the cost of the deepest exit that an input can take under the policy.
+        exit_share: fraction of the examples that take each exit.
+        exit_share_by_group: these fractions by frequency group.
+        confusion_CC: number of examples by label (row) and prediction (column); None if not computed.
     """
 
     n: int
@@ -47,7 +47,7 @@ class Metrics:
     confusion_CC: NDArray[np.int64] | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types."""
+        """The metrics as JSON-compatible types."""
         return {
             "n": self.n,
             "n_by_group": dict(self.n_by_group),
@@ -67,12 +67,15 @@ class Metrics:
 
 
 def measure(table: ExitTable, replayed: Replay, *, with_confusion: bool = True) -> Metrics:
-    """The metrics of a replay of this table.
+    """Compute the metrics of a replayed policy.
 
     Args:
-        table: where the labels, class counts and costs are.
-        replayed: what a policy did with this table.
-        with_confusion: keep the C x C confusion matrix; with thousands of classes it is larger than all the rest.
+        table: exit table with labels, class counts and costs.
+        replayed: result of `replay` on this table.
+        with_confusion: include the C x C confusion matrix, which is large with thousands of classes.
+
+    Raises:
+        RequestError: the table has no examples.
     """
     if table.examples == 0:
         raise RequestError(f"the {table.split} exit table has no examples; evaluate a split that has some")
@@ -80,7 +83,7 @@ def measure(table: ExitTable, replayed: Replay, *, with_confusion: bool = True) 
     right_N = prediction_N == labels_N
     size_C = np.bincount(labels_N, minlength=table.classes)
     right_C = np.bincount(labels_N[right_N], minlength=table.classes)
-    answered_C = np.bincount(prediction_N, minlength=table.classes)
+    predicted_C = np.bincount(prediction_N, minlength=table.classes)
 
     group_of_class_C = table.group_of_class
     size_G = _sum_by_group(size_C, group_of_class_C)
@@ -89,8 +92,8 @@ def measure(table: ExitTable, replayed: Replay, *, with_confusion: bool = True) 
     leaving_E = leaving_GE.sum(axis=0)
 
     present_C = size_C > 0
-    # F1 = 2 right / (present + answered): precision and recall without their separate divisions by zero.
-    f1_C = 2 * right_C / np.maximum(size_C + answered_C, 1)
+    # F1 = 2 right / (labelled + predicted) needs no separate precision and recall, which may divide by zero.
+    f1_C = 2 * right_C / np.maximum(size_C + predicted_C, 1)
     reachable_E = np.array(replayed.policy.reachable(table.classes))
     cost_E = table.cost_under(replayed.policy)
     return Metrics(
@@ -115,7 +118,7 @@ def measure(table: ExitTable, replayed: Replay, *, with_confusion: bool = True) 
 
 
 def balanced_accuracy(prediction_N: NDArray[np.int64], labels_N: NDArray[np.int64]) -> float:
-    """Mean over the classes that have examples of the share of them that is right."""
+    """Mean accuracy over the classes that have examples."""
     size_C = np.bincount(labels_N)
     right_C = np.bincount(labels_N[prediction_N == labels_N], minlength=len(size_C))
     present_C = size_C > 0
@@ -123,7 +126,7 @@ def balanced_accuracy(prediction_N: NDArray[np.int64], labels_N: NDArray[np.int6
 
 
 def confusion_matrix(labels_N: NDArray[np.int64], prediction_N: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
-    """Number of examples by label (row) and answer (column), shape (C, C)."""
+    """Number of examples by label (row) and prediction (column), shape (C, C)."""
     return np.bincount(labels_N * classes + prediction_N, minlength=classes * classes).reshape(classes, classes)
 
 

@@ -1,4 +1,4 @@
-"""What a policy would have done with every example of an exit table."""
+"""Apply a policy to every example of an exit table, as inference would."""
 
 # Shapes: N examples, E exits
 
@@ -18,7 +18,7 @@ T = TypeVar("T", bound=np.generic)
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """The exit every example took (from 0), with the answer, confidence and cost there."""
+    """The exit (0-based) that every example takes under a policy, with prediction, confidence and cost there."""
 
     policy: Policy
     exit_N: NDArray[np.int64]
@@ -28,36 +28,42 @@ class Replay:
 
 
 def replay(source: ExitTable | ExitConfidences, policy: Policy) -> Replay:
-    """Apply the inference rule (eq. 5) to a table, or to what was derived from it with the policy's scales.
+    """Apply the inference rule (eq. 5) of a policy to all examples.
 
-    Several policies with the same scales are quicker on one `ExitConfidences`, which saves the softmax.
+    Args:
+        source: an exit table, or confidences that were computed from one with the settings of the policy. Several
+            policies with equal settings are faster on one `ExitConfidences`, which saves the softmax.
+
+    Raises:
+        RequestError: the policy does not fit the table or the confidences.
     """
     table = source.table if isinstance(source, ExitConfidences) else source
     if policy.exits != table.exits:
         raise RequestError(
             f"policy {policy.name!r} is for {policy.exits} exits, the exit table has {table.exits}; calibrate again"
         )
-    derived = source if isinstance(source, ExitConfidences) else confidences_for_policy(source, policy)
-    if derived.reading != policy.reading:
+    confidences = source if isinstance(source, ExitConfidences) else confidences_for_policy(source, policy)
+    if confidences.reading != policy.reading:
         raise RequestError(
-            f"policy {policy.name!r} makes confidences of logits by {policy.reading}, and these were made by "
-            f"{derived.reading}; derive them again"
+            f"policy {policy.name!r} needs confidences computed with {policy.reading}, and these were computed with "
+            f"{confidences.reading}; compute them again"
         )
-    exit_N = policy.first_exit(derived.confidence_NE)
+    exit_N = policy.first_exit(confidences.confidence_NE)
     return Replay(
         policy=policy,
         exit_N=exit_N,
-        prediction_N=_at(derived.prediction_NE, exit_N),
-        confidence_N=_at(derived.confidence_NE, exit_N),
+        prediction_N=_at_exit(confidences.prediction_NE, exit_N),
+        confidence_N=_at_exit(confidences.confidence_NE, exit_N),
         cost_N=table.cost_under(policy)[exit_N],
     )
 
 
 def confidences_for_policy(table: ExitTable, policy: Policy) -> ExitConfidences:
-    """What `compute_confidences` gives with a policy's way of making confidences."""
+    """Compute the confidences of a table with the settings of a policy."""
     table = replace(table, adjustment=policy.adjustment)
     return compute_confidences(table, policy.confidence_scale, combine=policy.combine, measure=policy.measure)
 
 
-def _at(values_NE: NDArray[T], exit_N: NDArray[np.int64]) -> NDArray[T]:
+def _at_exit(values_NE: NDArray[T], exit_N: NDArray[np.int64]) -> NDArray[T]:
+    """The value of each example at its exit, shape (N,)."""
     return values_NE[np.arange(len(exit_N)), exit_N]

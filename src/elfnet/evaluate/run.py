@@ -1,4 +1,4 @@
-"""The exit table of a run: computed once for a checkpoint and split, kept in the run directory, reused."""
+"""Compute the exit table of a run: run its network over a split once, and store the table in the run directory."""
 
 # Shapes: N examples, E exits, B batch, C classes
 
@@ -30,12 +30,12 @@ from elfnet.run.directory import RunDirectory
 
 @torch.inference_mode()
 def logits_of(network: StagedNetwork, batches: Iterable[Tensor], *, precision: str = "float32") -> NDArray[np.float32]:
-    """Logits (N, E, C), float32, in evaluation mode; the network's mode is left as it was."""
+    """Compute logits (N, E, C), float32, in evaluation mode. The mode of the network is restored afterwards."""
     parts = []
     with evaluation_mode(network):
         for images in batches:
             with torch.autocast(images.device.type, dtype=torch.bfloat16, enabled=precision == "bfloat16"):
-                # Not through __call__: what was compiled for training steps would be compiled again for evaluation.
+                # Not __call__: a network that is compiled for training would be compiled again for evaluation.
                 logits_EBC = network.forward(images)
             parts.append(logits_EBC.transpose(0, 1).float().cpu())
     logits_NEC: NDArray[np.float32] = torch.cat(parts).numpy()
@@ -46,9 +46,9 @@ def logits_of(network: StagedNetwork, batches: Iterable[Tensor], *, precision: s
 def answers_at_full_depth(
     network: StagedNetwork, batches: Iterable[Tensor], *, precision: str = "float32"
 ) -> NDArray[np.int64]:
-    """Class of every example, shape (N,), by the last exit; nothing larger is kept, and no other head is run.
+    """Predicted class of every example at the last exit, shape (N,).
 
-    With thousands of classes the logits of all exits are gigabytes.
+    No other head runs, and no logits are kept: with thousands of classes they would take gigabytes.
     """
     parts = []
     with evaluation_mode(network):
@@ -66,7 +66,7 @@ def answers_at_full_depth(
 
 @torch.no_grad()
 def estimate_statistics(network: StagedNetwork, batches: TrainingFeed) -> None:
-    """Replace the running statistics of a network, in place, by averages over one augmented epoch."""
+    """Estimate the batch-norm statistics of a network again, in place, from one augmented epoch."""
     reset_statistics(network)
     network.train()
     try:
@@ -87,15 +87,21 @@ def evaluate_run(
     fresh_statistics: bool = False,
     network: StagedNetwork | None = None,
 ) -> ExitTable:
-    """The exit table of a split, float32; computed unless the run directory holds the one of this checkpoint.
+    """Return the exit table of a split, float32; computed unless the run directory has that of this checkpoint.
 
     Args:
-        checkpoint: `last` (what tables report) or `best` on the calibration split.
-        again: compute it even if it is there.
-        fresh_statistics: estimate batch-norm statistics anew first (for runs trained with `drop`). Such a table is of
-            other weights than the checkpoint's, so it is not kept.
-        network: for a run that trained a network that was handed in, that network; it is copied. A table that is there
-            is read without it.
+        split: `train`, `calibration` or `test`.
+        checkpoint: `last` (the reported one), or `best` on the calibration split.
+        device: on which the network runs.
+        again: compute the table even if it exists.
+        fresh_statistics: first estimate the batch-norm statistics again (for runs trained with `drop`). Such a table
+            does not belong to the weights of the checkpoint, so it is not stored.
+        network: the network passed to `train_recipe`, for a run that trained one; it is copied. Not needed to read an
+            existing table.
+
+    Raises:
+        RequestError: the split is unknown, or the network does not fit.
+        WorkError: the data or the checkpoint is not that of the run.
     """
     if split not in SPLITS:
         raise RequestError(f"there is no split {split!r}; choose from: {', '.join(SPLITS)}")
@@ -157,7 +163,7 @@ def table_of(
     many_above: int = 100,
     few_below: int = 20,
 ) -> ExitTable:
-    """Run a network over a split, without augmentation."""
+    """Run a network over a split without augmentation, and return its exit table."""
     examples: Examples = {"train": splits.train, "calibration": splits.calibration, "test": splits.test}[split]
     device = next(network.parameters()).device
     normalisation = normalisation or normalisation_of(data, splits)

@@ -16,7 +16,7 @@ from elfnet.recipe.renamed import translate_stored
 from elfnet.recipe.roles import settings_with_role
 from elfnet.recipe.schema import Recipe, RefitRecipe
 from elfnet.recipe.stages import total_epochs
-from elfnet.train.build import schedule_of
+from elfnet.train.prepare import schedule_of
 
 NOT_COMPARED = settings_with_role("location", "machine", "tracking")
 """Settings that do not make another experiment."""

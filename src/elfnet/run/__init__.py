@@ -1,6 +1,6 @@
-"""A run on disk: its directory, its checkpoints, and its typed records.
+"""A run on disk: its directory and its checkpoints.
 
-Everything is versioned plain data, written atomically and read without executing anything.
+Files are versioned plain data, written atomically and read without executing code.
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,7 @@
-"""A checkpoint is one safetensors file: weights, optimiser state, and a JSON header.
+"""Checkpoints: one safetensors file each, with weights, optimizer state and a JSON header.
 
-One file, because one file can be replaced atomically. The header carries a format version, the network it is for and
-a hash of all tensors, so that a file that was cut, altered, or meant for something else is refused. Nothing is ever
-unpickled.
+A single file can be replaced atomically. The header has a format version, the signature of the network and a hash of
+all tensors. A file that is truncated, altered or of another network is refused. Nothing is unpickled.
 """
 
 import hashlib
@@ -30,7 +29,7 @@ HEADER_KEYS = {"format", "network", "epochs_done", "progress", "sha256"}
 
 
 def tensors_sha256(tensors: Mapping[str, Tensor]) -> str:
-    """A hash over names, types, shapes and bytes, in the order of names."""
+    """SHA-256 over names, types, shapes and bytes of tensors, in the order of names."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
@@ -40,7 +39,7 @@ def tensors_sha256(tensors: Mapping[str, Tensor]) -> str:
 
 
 def header_sha256(header: Mapping[str, Any]) -> str:
-    """A hash over everything else in the header: an altered number of epochs is as bad as an altered weight."""
+    """SHA-256 over all other entries of the header."""
     hashed = {key: value for key, value in header.items() if key != "header_sha256"}
     return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
 
@@ -50,12 +49,12 @@ class Checkpoint:
     """The state of a run after `epochs_done` epochs.
 
     Attributes:
-        network: what the weights are for, as text; compared on load.
-        weights: the network's state dict, as it is evaluated.
-        optimiser: tensors of the optimiser, by parameter name; empty where training is not to go on from here.
-        progress: plain data of the trainer (best score so far and the like).
-        exit_history: in how many epochs in a row each training example left at the first exit; only with pruning.
-        trained_weights: the state dict that training goes on from, where `weights` are an average of such; else empty.
+        network: signature of the network; compared on loading.
+        weights: state dict to evaluate.
+        optimiser: state of the optimizer by parameter name; empty in a checkpoint that is not for resuming.
+        progress: JSON-compatible progress of the run, such as the best score so far.
+        trained_weights: state dict to resume from, if `weights` are a moving average; else empty.
+        exit_history: for each training example, epochs in a row with the first exit taken; only with pruning.
     """
 
     network: str
@@ -68,12 +67,12 @@ class Checkpoint:
 
     @property
     def sha256(self) -> str:
-        """Identity of the weights: exit tables and policies carry it."""
+        """Hash of the weights; exit tables and policies refer to a checkpoint by it."""
         return tensors_sha256(self.weights)
 
 
 def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
-    """Write atomically: a full disk or a kill leaves the previous file as it was."""
+    """Write a checkpoint atomically: after a full disk or a kill the previous file is intact."""
     tensors = {f"weights.{k}": v for k, v in checkpoint.weights.items()}
     tensors |= {f"optimiser.{k}": v for k, v in checkpoint.optimiser.items()}
     tensors |= {f"trained_weights.{k}": v for k, v in checkpoint.trained_weights.items()}
@@ -100,7 +99,15 @@ def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
 
 
 def load_checkpoint(path: Path, *, network: str | None = None, device: str = "cpu") -> Checkpoint:
-    """Read and verify; `network` is what the weights must be for."""
+    """Read and verify a checkpoint.
+
+    Args:
+        network: signature that the checkpoint must have; None: any.
+        device: of the returned weights and optimizer state.
+
+    Raises:
+        WorkError: the file is missing, damaged, or of another network.
+    """
     if not path.is_file():
         raise WorkError(f"no checkpoint at {path}; train first, or name another run")
     way_out = "restore it from a copy, or train again with --overwrite"
@@ -117,7 +124,7 @@ def load_checkpoint(path: Path, *, network: str | None = None, device: str = "cp
             f"checkpoint {path} has format version {header['format']}, this elfnet reads {FORMAT_VERSION}; "
             "use the version of elfnet that wrote it"
         )
-    # Files of the first days have no hash of the header; they are still read.
+    # Old files have no hash of the header; they are still read.
     if header.keys() - {"header_sha256"} != HEADER_KEYS:
         raise WorkError(f"checkpoint {path} is damaged (its header is not as written); {way_out}")
     expected = (tensors_sha256(tensors), header_sha256(header))
@@ -142,7 +149,7 @@ def load_checkpoint(path: Path, *, network: str | None = None, device: str = "cp
 
 
 def require_network(checkpoint: Checkpoint, network: str, path: Path) -> None:
-    """Refuse weights that are for another network."""
+    """Refuse a checkpoint of another network."""
     if checkpoint.network != network:
         raise WorkError(f"checkpoint {path} is for another network ({checkpoint.network}, not {network})")
 
@@ -150,13 +157,13 @@ def require_network(checkpoint: Checkpoint, network: str, path: Path) -> None:
 def load_run_checkpoint(
     run: RunDirectory, which: str, recipe: Recipe, info: Mapping[str, Any]
 ) -> tuple[Checkpoint, ModelRecipe]:
-    """A verified checkpoint of a run, and the model section of the network that its weights are for.
+    """Load a verified checkpoint of a run, and the model section of the recipe that describes its network.
 
-    A second stage may have other heads than the training before it, so how far a run is tells which network it has.
+    A second stage may have other heads than the first, so the network depends on the number of epochs done.
 
     Args:
         which: `last` or `best`.
-        recipe, info: of the run, as its directory has them.
+        recipe, info: content of the run's recipe.toml and run.json.
     """
     path = run.checkpoint(which)
     checkpoint = load_checkpoint(path)

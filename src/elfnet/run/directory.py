@@ -1,4 +1,4 @@
-"""A run directory: what is where, and refusing what is not one.
+"""A run directory: the paths of its files, and reading recipe, run.json and log.
 
 ```
 RUN/  recipe.toml  run.json  log.jsonl  checkpoints/{last,best}.safetensors  tables/<split>.safetensors
@@ -21,7 +21,11 @@ from elfnet.recipe.schema import Recipe
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """Paths of a run. Nothing is read until asked for."""
+    """The files of a run. Creating this object reads nothing.
+
+    Attributes:
+        root: the directory.
+    """
 
     root: Path
 
@@ -50,45 +54,56 @@ class RunDirectory:
         return self.root / "report.html"
 
     def checkpoint(self, which: str) -> Path:
+        """The path of the checkpoint `last` or `best`."""
         if which not in ("last", "best"):
             raise RequestError(f"checkpoint {which!r} does not exist; choose from: last, best")
         return self.root / "checkpoints" / f"{which}.safetensors"
 
     def table(self, split: str, checkpoint: str = "last") -> Path:
+        """The path of the exit table of a split and a checkpoint."""
         suffix = "" if checkpoint == "last" else f"-{checkpoint}"
         return self.root / "tables" / f"{split}{suffix}.safetensors"
 
     def lock(self) -> AbstractContextManager[None]:
-        """Hold the run while something in it is written; refused while another process does."""
+        """A context manager that locks the run for writing (see `file_lock`)."""
         return file_lock(self.root)
 
     def exists(self) -> bool:
+        """Whether the directory holds a run, finished or not."""
         return self.recipe_file.is_file()
 
     def recipe(self) -> Recipe:
+        """The recipe that the run is trained with."""
         return load_stored_recipe(self.recipe_file)
 
     def info(self) -> dict[str, Any]:
-        """Versions, hardware, seeds and data fingerprint of the run."""
+        """The content of run.json: versions, hardware, seeds, data fingerprint."""
         return read_json(self.info_file)
 
     def log(self) -> list[dict[str, Any]]:
-        """One record an epoch, up to a line that a kill may have cut short."""
-        records: list[dict[str, Any]] = []
-        for line in self.log_file.read_text().splitlines() if self.log_file.is_file() else []:
-            try:
-                records.append(json.loads(line))
-            except ValueError:
-                break
-        return records
+        """The records of log.jsonl, one per epoch (see `read_log`)."""
+        return read_log(self.log_file)
 
     def create(self, recipe: Recipe, info: dict[str, Any]) -> None:
+        """Write run.json and recipe.toml."""
         atomic.write_json(self.info_file, info)
         # Written last: a directory with a recipe is a run.
         save_recipe(recipe, self.recipe_file)
 
 
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """Read the records of a log.jsonl, up to the first line that a kill left incomplete; empty without a file."""
+    records: list[dict[str, Any]] = []
+    for line in path.read_text().splitlines() if path.is_file() else []:
+        try:
+            records.append(json.loads(line))
+        except ValueError:
+            break
+    return records
+
+
 def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object of a run; a missing or damaged file is a `WorkError`."""
     try:
         content = json.loads(path.read_text())
     except OSError as error:
@@ -101,10 +116,14 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def open_run(path: str | Path) -> RunDirectory:
-    """An existing run, or one line that says why it is not one."""
+    """Open an existing run.
+
+    Raises:
+        RequestError: the path is not a run directory.
+    """
     run = RunDirectory(Path(path))
     if not run.root.is_dir():
-        raise RequestError(f"there is no run directory {path}; 'elfnet train --out {path}' makes one")
+        raise RequestError(f"there is no run directory {path}; 'elfnet train --out {path}' creates one")
     if not run.exists():
         raise RequestError(f"{path} is not a run directory: it has no recipe.toml")
     return run

@@ -1,4 +1,7 @@
-"""Training: from a recipe to the last checkpoint, on one process or many, stopped and resumed at any moment."""
+"""Training: from a recipe to the last checkpoint, in one process or several, resumable after every epoch.
+
+It must not import `report`, `sweep`, `reproduce`, `serve` or `cli`.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What the processes of a run tell each other. With one process everything here is the identity."""
+"""Communication between the processes of a run. With one process every operation is the identity."""
 
 import json
 from collections.abc import Callable
@@ -16,7 +16,15 @@ T = TypeVar("T")
 
 
 class DistributedContext:
-    """The processes that share a Fabric."""
+    """The processes that share a Fabric: collective operations, and errors that all processes raise together.
+
+    Attributes:
+        fabric: launched.
+        rank: of this process among all processes.
+        world_size: number of processes.
+        shard: the part of every batch and split that this process reads.
+        on_this_node: number of processes per node.
+    """
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
@@ -27,17 +35,17 @@ class DistributedContext:
 
     @property
     def is_rank0(self) -> bool:
-        """Whether this is the process that writes."""
+        """Whether this process writes files and talks to the user."""
         return self.rank == 0
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
-        """The sum over all processes, in place."""
+        """Sum a tensor over all processes, in place."""
         if self.world_size > 1:
             torch.distributed.all_reduce(tensor)
         return tensor
 
     def all_reduce_async(self, tensor: Tensor) -> Callable[[], Tensor]:
-        """The same, sent now and waited for when it is called: what lies between does not wait."""
+        """Start `all_reduce` without waiting for it. The returned function waits and returns the sum."""
         if self.world_size == 1:
             return lambda: tensor
         work = torch.distributed.all_reduce(tensor, async_op=True)
@@ -49,11 +57,11 @@ class DistributedContext:
         return wait
 
     def any(self, here: bool) -> bool:
-        """Whether it is true in any process."""
+        """Whether `here` is true in any process."""
         return bool(self.all_reduce(torch.tensor(int(here), device=self.fabric.device)))
 
     def all_gather(self, content: Any) -> list[Any]:
-        """Plain data of every process, by rank. It travels as JSON: nothing is executed on arrival."""
+        """Return the JSON-compatible `content` of every process, by rank. It is sent as JSON, never as a pickle."""
         if self.world_size == 1:
             return [content]
         device = self.fabric.device
@@ -67,14 +75,14 @@ class DistributedContext:
         return [json.loads(bytes(text[: int(size)].cpu().numpy())) for text, size in zip(arrived, lengths, strict=True)]
 
     def fail_together(self, action: Callable[[], T]) -> T:
-        """Do something that may be refused in every process; what one refuses, all refuse, with the same line."""
+        """Run `action` in every process. If it raises an `ElfnetError` in one, all processes raise its message."""
         result, failure = _attempt(action)
         self._agree(failure)
         assert result is not None
         return result[0]
 
     def rank0_first(self, action: Callable[[], T]) -> T:
-        """The same, but the first process of each node goes first: it may have to download or to pack."""
+        """Like `fail_together`, but the first process of each node runs before the others, to download or pack data."""
         goes_first = self.fabric.local_rank == 0
         result, failure = _attempt(action) if goes_first else (None, None)
         self._agree(failure)
@@ -85,18 +93,18 @@ class DistributedContext:
         return result[0]
 
     def broadcast_from_rank0(self, action: Callable[[], Any]) -> Any:
-        """Do something in the first process only; every process gets its result (plain data) or its refusal."""
+        """Run `action` in rank 0 only. Every process returns its JSON-compatible result, or raises its error."""
         result, failure = _attempt(action) if self.is_rank0 else (None, None)
         self._agree(failure)
         return self.all_gather(None if result is None else result[0])[0]
 
     def average_statistics(self, network: nn.Module, averaged: nn.Module | None = None) -> None:
-        """Give every process the mean of all running statistics of batch norm, each of which saw its share only.
+        """Replace the running statistics of batch norm by their mean over all processes.
 
-        Frozen layers learn none; synchronised ones agree already.
+        Frozen and synchronised layers are skipped: their statistics are equal in all processes.
 
         Args:
-            averaged: a copy of the network with a moving average of its weights and statistics, treated alike.
+            averaged: a copy of the network with a moving average of its weights; its statistics are averaged too.
         """
         if self.world_size == 1:
             return
@@ -115,6 +123,7 @@ class DistributedContext:
                     statistic /= self.world_size
 
     def _agree(self, failure: ElfnetError | None) -> None:
+        """Raise in every process if any process has a failure."""
         said = None if failure is None else [isinstance(failure, RequestError), str(failure)]
         for one in self.all_gather(said):
             if one is not None:
@@ -125,15 +134,15 @@ class DistributedContext:
 
 
 class SharedError(ElfnetError):
-    """A failure that every process knows of: the first one tells the user."""
+    """A failure that every process raises; rank 0 reports it to the user."""
 
 
 class SharedRequestError(SharedError, RequestError):
-    """The same request is wrong in every process."""
+    """A `RequestError` that every process raises."""
 
 
 class SharedWorkError(SharedError, WorkError):
-    """The work failed in one process, and is given up in all."""
+    """A `WorkError` of one process that every process raises."""
 
 
 def _attempt(action: Callable[[], T]) -> tuple[tuple[T] | None, ElfnetError | None]:

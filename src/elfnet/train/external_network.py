@@ -1,4 +1,4 @@
-"""Training a network that was handed in instead of the recipe's."""
+"""Train a network that the caller passes (`network=`) instead of the recipe's own: checks and its record."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,21 +25,30 @@ def choose_network(
     image_shape: tuple[int, int, int],
     processes: DistributedContext,
 ) -> tuple[StagedNetwork, dict[str, Any] | None]:
-    """The network to train, and what run.json keeps of it if it was handed in."""
+    """Return the network to train, and the section of run.json about it if the caller passed it.
+
+    Args:
+        given: the network that the caller passed; None: the recipe's own network is built.
+        recipe: of the stage.
+        image_shape: channels, height, width.
+
+    Raises:
+        RequestError: the network cannot be trained by this recipe on this data.
+    """
     if given is None:
         channels = image_shape[0]
         built = processes.fail_together(lambda: network_of(recipe.model, classes=classes, image_channels=channels))
         return built, None
     described = processes.fail_together(lambda: _describe(given, recipe, classes=classes, image_shape=image_shape))
     everywhere = processes.all_gather(described)
-    processes.fail_together(lambda: _require_alike(everywhere))
+    processes.fail_together(lambda: _require_equal(everywhere))
     return given, described
 
 
 def _describe(
     network: StagedNetwork, recipe: Recipe, *, classes: int, image_shape: tuple[int, int, int]
 ) -> dict[str, Any]:
-    """Refused where the network cannot be trained by this recipe on this data."""
+    """Check that the recipe can train the network, and return its section of run.json."""
     if network.classes != classes:
         raise RequestError(
             f"the network given has {network.classes} classes and the data {classes}; give the model a classifier of "
@@ -74,27 +83,27 @@ def _describe(
 
 
 def require_same_network(run: RunDirectory, info: Mapping[str, Any], described: Mapping[str, Any] | None) -> None:
-    """Refuse to go on with a run with another network than it began with."""
+    """Refuse to resume a run with another network than it started with."""
     if described is None:
         if "network" not in info:
             return
         raise RequestError(
-            f"the run in {run.root} trains a network that was handed in; go on with it from Python: "
+            f"the run in {run.root} trains a network passed as network=; resume it from Python: "
             "train_recipe(..., resume=True, network=...)"
         )
     require_same_signature(info, described["signature"], where=run.root)
-    # With a checkpoint the weights come from there.
+    # A resumed run loads its weights from the checkpoint, so the initial weights only matter without one.
     there, now = info["network"]["first_weights_sha256"], described["first_weights_sha256"]
     if not run.checkpoint("last").is_file() and now != there:
         raise RequestError(
-            f"the run in {run.root} has no checkpoint yet and began with other weights than network= has; "
-            "build it as it was then (seed torch first), or give overwrite=True"
+            f"the run in {run.root} has no checkpoint yet and started with other weights than network= has; "
+            "build the network with the same seed as then, or give overwrite=True"
         )
 
 
-def _require_alike(described: Sequence[Mapping[str, Any]]) -> None:
-    """Every process builds the network for itself, and must build the same."""
-    if any(one != described[0] for one in described):
+def _require_equal(descriptions: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse processes whose networks differ; each process builds its own."""
+    if any(description != descriptions[0] for description in descriptions):
         raise RequestError(
             "network= is not the same in every process of the run; seed torch before it is made, "
             "such as torch.manual_seed(0)"
@@ -103,7 +112,11 @@ def _require_alike(described: Sequence[Mapping[str, Any]]) -> None:
 
 @torch.no_grad()
 def _require_cosines(network: StagedNetwork, image_shape: tuple[int, int, int]) -> None:
-    """Linear heads of ours are known; any other output that is not bound to stay within 1 leaves it far from zero."""
+    """Refuse heads that do not return cosines.
+
+    Linear classifiers of elfnet are recognised by their class. Any other head is run on large inputs, for which an
+    unbounded output exceeds 1.
+    """
     way_out = (
         "use elfnet.models.heads.CosineClassifier and attach_exits(..., classifier='cosine'), or set model.head=linear"
     )

@@ -1,11 +1,11 @@
-"""The forward pass in which examples leave.
+"""The forward pass in training: examples exit by the training rule; and the choice of forward pass and mixing.
 
-`mask` runs everything and marks what was visited; `drop` keeps only the examples that stay, so that later stages
-really do not run on those that left. Both give the criterion the same thing. They differ where batch norm does: in
-`drop`, later layers see and learn statistics of the examples that stay.
+With `after_exit=mask` all stages run on all examples, and a mask marks the exits that each example visits. With `drop`
+later stages run only on the examples that have not exited. Both return the same tensors to the loss. They differ in
+batch norm: with `drop`, later layers compute statistics over the remaining examples only.
 """
 
-# Shapes: E exits, B batch, C classes
+# Shapes: E exits, B batch, C classes, N examples of the training split
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -22,21 +22,20 @@ from elfnet.models.staged import StagedNetwork, reset_compiler, same_features
 from elfnet.recipe.schema import Recipe, TrainRecipe
 from elfnet.train.gradient_equilibrium import GradientEquilibrium
 
-# Below this many examples a compiled stage is not used: torch.compile makes a graph of its own for a batch of one,
-# and small batches are rare.
-SMALLEST_COMPILED_BATCH = 2
+# Smaller batches run uncompiled: torch.compile makes a separate graph for a batch of one, and such batches are rare.
+MIN_COMPILED_BATCH = 2
 
 Run = Callable[[nn.Module, Any], Any]
 
 
 class ExitingForward(nn.Module):
-    """Logits of every exit and who visited it.
+    """Computes the logits of every exit, and which examples visit it.
 
     Args:
         network: stages and heads.
-        rule: when examples leave; None: nobody leaves before the last exit (joint training, or a plain network).
-        after_exit: what happens to an example after its exit: its loss is masked, or it is dropped.
-        equilibrium: scale the gradients that exits send into the stages, so that together they weigh as one.
+        rule: when examples exit; None: all examples visit all exits (joint training, or a plain network).
+        after_exit: whether an example is masked or dropped after its exit.
+        equilibrium: apply gradient equilibrium (see `GradientEquilibrium`).
     """
 
     def __init__(
@@ -57,15 +56,15 @@ class ExitingForward(nn.Module):
         self._run_part: Run = _part_of_batch
 
     def compile_for(self, batch_size: int, *, image_sizes: int = 1) -> None:
-        """Compile in place, with graphs that do not depend on what happened before.
+        """Compile in place, with graphs that do not depend on earlier batches.
 
-        A resumed run then uses the same graphs: in `mask` one static graph for full batches (a smaller last batch runs
-        uncompiled), in `drop` two graphs per stage and head, a static one for full batches and one for all smaller
-        ones. With progressive resizing there is one of each per image size.
+        A resumed run then uses the same graphs. With `mask` there is one static graph for full batches; a smaller last
+        batch runs uncompiled. With `drop` there are two graphs per stage and head: a static one for full batches, and
+        one for all smaller batches. Progressive resizing has one of each per image size.
 
         Args:
-            batch_size: of a full batch of this process.
-            image_sizes: how many sizes of images there will be.
+            batch_size: examples in a full batch of this process.
+            image_sizes: number of different image sizes in the run.
         """
         reset_compiler(graphs=4 * self.network.exits * image_sizes)
         self._compiled_batch = batch_size
@@ -76,8 +75,10 @@ class ExitingForward(nn.Module):
             self._run_part = torch.compile(_part_of_batch)
 
     def forward(self, images: Tensor, target_B: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (E, B, C), zero where not visited in `drop`; and visited (E, B). A batch may be empty: of several
-        processes one may get nothing of the last batch.
+        """Run the network on a batch, which may be empty: a process may get no example of the last batch.
+
+        Returns:
+            Logits (E, B, C), with `drop` zero where not visited; and whether each exit was visited (E, B).
         """
         if len(images) == 0:
             return self._empty(target_B)
@@ -94,21 +95,21 @@ class ExitingForward(nn.Module):
         batch, last = len(images), self.network.exits - 1
         features: Any = images
         target = target_B
-        here: Tensor | None = None  # positions in the batch of the examples still here; None: all of them
+        here: Tensor | None = None  # positions in the batch of the remaining examples; None: all of them
         logits_E, visited_E = [], []
         for k, (stage, head) in enumerate(self.network.pairs()):
             to_head, features = self._fork(k, self._run(stage, features))
             logits = self._run(head, to_head)
-            logits_E.append(logits if here is None else _spread(logits, here, batch))
-            visited_E.append(_mark(here, batch, target_B.device))
+            logits_E.append(logits if here is None else _scatter(logits, here, batch))
+            visited_E.append(_visited(here, batch, target_B.device))
             if k == last:
                 break
-            # The number that stay decides the shapes that follow: the one host synchronisation this mode needs.
+            # The number of remaining examples decides the next shapes: the only host synchronisation of this mode.
             stay = (~rule.leaves(logits, target)).nonzero().squeeze(1)
             if len(stay) == len(target):
                 continue
             if len(stay) == 0:
-                self._nobody_stays(logits_E, visited_E, after=k)
+                self._fill_unvisited(logits_E, visited_E, after=k)
                 break
             features = _rows(features, stay)
             target = target[stay]
@@ -120,21 +121,23 @@ class ExitingForward(nn.Module):
         examples = len(tensors[0])
         if examples == self._compiled_batch:
             return self._run_full(module, features)
-        if self._compiled_batch is None or examples < SMALLEST_COMPILED_BATCH:
+        if self._compiled_batch is None or examples < MIN_COMPILED_BATCH:
             return module(features)
         for tensor in tensors:
             torch._dynamo.mark_dynamic(tensor, 0)
         return self._run_part(module, features)
 
     def _empty(self, target_B: Tensor) -> tuple[Tensor, Tensor]:
-        """Nobody came: no layer runs (batch norm could not), and every parameter gets a gradient of zero."""
+        """The result for an empty batch: no layer runs, and every parameter gets a gradient of zero."""
         zero = _zero([self.network])
         logits_EBC = zero.new_zeros(self.network.exits, 0, self.network.classes) + zero
         return logits_EBC, target_B.new_zeros(self.network.exits, 0, dtype=torch.bool)
 
-    def _nobody_stays(self, logits_E: list[Tensor], visited_E: list[Tensor], *, after: int) -> None:
-        """Fill in the exits nobody reached. Their parameters get a gradient of zero, as in `mask`: without one the
-        optimiser would skip them, and distributed training would wait for them for ever.
+    def _fill_unvisited(self, logits_E: list[Tensor], visited_E: list[Tensor], *, after: int) -> None:
+        """Append zero logits for the exits that no example reaches.
+
+        Their parameters get a gradient of zero, as with `mask`. Without a gradient the optimizer would skip them, and
+        DDP would wait for them forever.
         """
         zero = _zero([*self.network.stages[after + 1 :], *self.network.heads[after + 1 :]]).to(logits_E[0].dtype)
         for _ in range(after + 1, self.network.exits):
@@ -142,7 +145,7 @@ class ExitingForward(nn.Module):
             visited_E.append(torch.zeros_like(visited_E[0]))
 
 
-# Two functions that do the same: torch keeps compiled graphs by function, so neither is ever run with the other's.
+# Two equal functions: torch stores compiled graphs per function, so full and partial batches do not share graphs.
 def _full_batch(module: nn.Module, features: Any) -> Any:
     return module(features)
 
@@ -152,13 +155,13 @@ def _part_of_batch(module: nn.Module, features: Any) -> Any:
 
 
 def _zero(modules: list[nn.Module]) -> Tensor:
-    """Zero, with a gradient of zero for every parameter."""
+    """A scalar 0 whose backward pass gives every parameter a gradient of zero."""
     parameters = [p for module in modules for p in module.parameters()]
     return sum((p.flatten()[:1].sum() * 0 for p in parameters), start=parameters[0].new_zeros(()))
 
 
 def _rows(features: Any, index: Tensor) -> Any:
-    """Rows of a feature map, in the memory layout it had; of every tensor where a stage passes on several."""
+    """Select examples of a feature map, or of a tuple of feature maps; the memory layout is preserved."""
     if isinstance(features, tuple):
         return tuple(_rows(tensor, index) for tensor in features)
     if features.dim() == 4 and features.is_contiguous(memory_format=torch.channels_last):
@@ -167,29 +170,27 @@ def _rows(features: Any, index: Tensor) -> Any:
     return features.index_select(0, index)
 
 
-def _spread(logits: Tensor, here: Tensor, batch: int) -> Tensor:
-    """Put the logits of those still here at their places in the batch; zeros elsewhere."""
+def _scatter(logits: Tensor, here: Tensor, batch: int) -> Tensor:
+    """Put the logits of the remaining examples at their positions in the batch; zeros elsewhere."""
     return logits.new_zeros(batch, logits.shape[1]).index_copy(0, here, logits)
 
 
-def _mark(here: Tensor | None, batch: int, device: torch.device) -> Tensor:
+def _visited(here: Tensor | None, batch: int, device: torch.device) -> Tensor:
+    """Whether each example of the batch is among the remaining ones, shape (B,)."""
     if here is None:
         return torch.ones(batch, dtype=torch.bool, device=device)
     return torch.zeros(batch, dtype=torch.bool, device=device).index_fill(0, here, True)
 
 
 TrainingForward = ExitingForward | ManifoldForward | BilateralForward
-"""Called with images, leading labels (B,) and what the mixing adds; gives logits (E, B, C) and visited (E, B)."""
+"""Called with images, leading labels (B,) and the extra arguments of the mixing; returns logits (E, B, C) and visited
+(E, B)."""
 
 
 def forward_and_mixing(
     recipe: Recipe, network: StagedNetwork, rule: TrainingRule | None, labels_N: Ints
 ) -> tuple[TrainingForward, Mixing]:
-    """The two belong together: what a mixing draws is what its forward pass takes.
-
-    Args:
-        labels_N: of the training split.
-    """
+    """Build the forward pass and the mixing of a recipe; the mixing supplies extra arguments of the forward pass."""
     if recipe.model.branches == 2:
         return BilateralForward(network), CumulativeSchedule(recipe.train.epochs)
     if recipe.train.mix == "manifold":

@@ -31,7 +31,7 @@ class _ScaleGradient(torch.autograd.Function):
 
 
 def scale_gradient(features: Any, factor: float) -> Any:
-    """The same features, a tensor or a tuple of tensors; their gradient is multiplied by `factor`."""
+    """Return the features (a tensor or a tuple of tensors) unchanged, and multiply their gradient by `factor`."""
     if factor == 1.0:
         return features
     if isinstance(features, tuple):
@@ -61,9 +61,9 @@ class GradientEquilibrium:
 
 
 def _factors(remaining: int, *, experts: int) -> tuple[float, float]:
-    """Of the head and of what follows, behind a stage with `remaining` exits behind it, its own included."""
+    """Gradient factors of the head and of the later stages, for a stage with `remaining` exits, its own included."""
     if remaining <= experts:
         return 1.0, 1.0
     follows = remaining - 1
-    # What follows the last shared stage arrives as the sum over experts, each of which is one exit.
+    # The gradient from behind the last shared stage is the sum over experts, each of which is one exit.
     return 1 / remaining, (1 if follows == experts else follows) / remaining

@@ -1,6 +1,6 @@
-"""Starting the processes of a run: one a device, by Lightning Fabric or by torchrun.
+"""Start the processes of a run, one per device, with Lightning Fabric or torchrun; and report lost processes.
 
-On CPUs a "device" is a process; they talk through gloo, GPUs through NCCL.
+On CPUs a "device" is a process. CPU processes communicate with gloo, GPU processes with NCCL.
 """
 
 import atexit
@@ -8,6 +8,8 @@ import inspect
 import logging
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain
@@ -25,41 +27,47 @@ from elfnet.errors import RequestError, WorkError
 from elfnet.recipe.schema import Recipe
 
 DEFAULT_TIMEOUT = 1800.0
-"""Seconds that a process waits for the others; the first one may have data to download or to pack meanwhile."""
+"""Seconds that a process waits for the others; rank 0 may download or pack data in this time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """How many processes a run has.
+    """How many processes train a run together.
 
     Attributes:
-        devices: on each node; None: what torchrun says, else 1.
-        num_nodes: machines; None: what torchrun says, else 1.
-        timeout: seconds that a process waits for the others before it gives up.
+        devices: processes per node; None: the number that torchrun started, else 1.
+        num_nodes: machines; None: the number that torchrun started, else 1.
+        timeout: seconds that a process waits for the others before it fails.
     """
 
     devices: int | None = None
     num_nodes: int | None = None
     timeout: float = DEFAULT_TIMEOUT
 
-    def settled(self) -> "Launch":
-        """With the numbers filled in; refused where they contradict torchrun's."""
+    def resolve(self) -> "Launch":
+        """Fill in `devices` and `num_nodes`.
+
+        Raises:
+            RequestError: a number contradicts torchrun, or is not positive.
+        """
         devices, nodes = 1, 1
         if by_torchrun():
             devices = int(os.environ["LOCAL_WORLD_SIZE"])
             nodes = int(os.environ["WORLD_SIZE"]) // devices
-            for name, asked, there in (("devices", self.devices, devices), ("num-nodes", self.num_nodes, nodes)):
-                if asked not in (None, there):
-                    raise RequestError(f"--{name} {asked} contradicts torchrun, which started {there}; leave it out")
-        settled = Launch(devices=self.devices or devices, num_nodes=self.num_nodes or nodes, timeout=self.timeout)
+            for name, requested, started in (("devices", self.devices, devices), ("num-nodes", self.num_nodes, nodes)):
+                if requested not in (None, started):
+                    raise RequestError(
+                        f"--{name} {requested} contradicts torchrun, which started {started}; leave it out"
+                    )
+        resolved = Launch(devices=self.devices or devices, num_nodes=self.num_nodes or nodes, timeout=self.timeout)
         for name, value in (("devices", self.devices), ("num-nodes", self.num_nodes), ("timeout", self.timeout)):
             if value is not None and value <= 0:
                 raise RequestError(f"--{name} {value:g} must be positive")
-        return settled
+        return resolved
 
     @property
     def world_size(self) -> int:
-        """Processes in all."""
+        """Total number of processes."""
         return (self.devices or 1) * (self.num_nodes or 1)
 
 
@@ -69,19 +77,19 @@ def by_torchrun() -> bool:
 
 
 def restarted() -> bool:
-    """Whether torchrun started this process again after one of the run's processes failed."""
+    """Whether torchrun restarted this process after a failure of one of the processes."""
     return by_torchrun() and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 def is_first_process() -> bool:
-    """Whether this process is the one that writes and speaks."""
+    """Whether this process is rank 0; known before the processes are connected."""
     if by_torchrun():
         return os.environ["RANK"] == "0"
     return int(os.environ.get("LOCAL_RANK", "0")) == 0 and int(os.environ.get("NODE_RANK", "0")) == 0
 
 
 def refuse_uneven_batches(batch_size: int, accumulate: int, launch: Launch) -> None:
-    """Every process takes an equal part of every full batch."""
+    """Refuse a batch size that does not split evenly among processes and accumulation parts."""
     if batch_size % (launch.world_size * accumulate):
         parts = f"{launch.world_size} processes" + (f" times train.accumulate={accumulate}" if accumulate > 1 else "")
         raise RequestError(
@@ -91,7 +99,7 @@ def refuse_uneven_batches(batch_size: int, accumulate: int, launch: Launch) -> N
 
 
 def refuse_mixed_features(mix: str, launch: Launch) -> None:
-    """Partners are read by the process that needs them, but their features are in the process that computes them."""
+    """Refuse Manifold Mixup in several processes: it mixes features that other processes compute."""
     if mix == "manifold" and launch.world_size > 1:
         raise RequestError(
             f"train.mix=manifold mixes features of a whole batch, and {launch.world_size} processes have a part each; "
@@ -100,7 +108,7 @@ def refuse_mixed_features(mix: str, launch: Launch) -> None:
 
 
 def refuse_empty_shards(recipe: Recipe, examples: int, world_size: int) -> None:
-    """Where every process runs every layer in every step, one with no image could not, and the others would wait."""
+    """Refuse a last batch that leaves a process without an image, where every process must run every layer."""
     reasons = {
         "train.sync_batch_norm=true": recipe.train.sync_batch_norm,
         "model.branches=2": recipe.model.branches == 2,
@@ -115,19 +123,23 @@ def refuse_empty_shards(recipe: Recipe, examples: int, world_size: int) -> None:
 
 
 def start(launch: Launch, *, device: str, precision: str) -> Fabric:
-    """The processes of a run, this one among them; returns in each once they all have met.
+    """Start the processes of a run and connect them. It returns in every process once all are connected.
 
     Args:
         device: cpu, cuda or mps.
-        precision: Fabric's name of it.
+        precision: in Lightning Fabric's words (see `fabric_precision`).
+
+    Raises:
+        RequestError: the devices or the address of the first machine are missing.
+        WorkError: the processes did not connect in time.
     """
     if launch.world_size == 1:
         return Fabric(accelerator=device, devices=1, precision=precision)  # type: ignore[arg-type]
     _refuse_devices(device, launch.devices or 1)
-    # Fabric's loggers tell of every process that joins; a run has its own first line.
+    # Fabric logs a line per process that joins; a run prints its own first line.
     for name in ("lightning_fabric", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    # Statistics of batch norm are averaged once an epoch instead of sent at every step; torch has renamed the setting.
+    # Batch-norm statistics are averaged once per epoch instead of sent in every step. torch has renamed the setting.
     known = inspect.signature(DistributedDataParallel.__init__).parameters
     sent_each_step = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
     settings: dict[str, Any] = {sent_each_step: False, "gradient_as_bucket_view": True}
@@ -143,25 +155,28 @@ def start(launch: Launch, *, device: str, precision: str) -> Fabric:
         _refuse_no_address(fabric, launch)
     try:
         if restarted():
-            _meet_again(device, launch)
+            _reconnect(device, launch)
         fabric.launch()
     except (torch.distributed.DistError, RuntimeError) as error:
         address = f"{os.environ.get('MASTER_ADDR', '127.0.0.1')}:{os.environ.get('MASTER_PORT', '?')}"
-        way_out = "see what the others said"
+        way_out = "see the output of the others"
         if launch.num_nodes != 1:
             way_out = (
-                f"start it on all {launch.num_nodes} nodes with the same MASTER_ADDR and MASTER_PORT and each its own "
-                "NODE_RANK"
+                f"start it on all {launch.num_nodes} nodes with the same MASTER_ADDR and MASTER_PORT and a different "
+                "NODE_RANK each"
             )
         raise WorkError(
             f"the {launch.world_size} processes of this run did not all meet at {address} within {launch.timeout:g} s "
-            f"({_in_short(error)}); {way_out}, or raise --timeout"
+            f"({_first_sentence(error)}); {way_out}, or raise --timeout"
         ) from error
     return fabric
 
 
 def _refuse_no_address(fabric: Fabric, launch: Launch) -> None:
-    """Without a cluster's own environment (SLURM's, say), every machine would wait at its own 127.0.0.1."""
+    """Refuse several machines without an address, unless a cluster such as SLURM provides it.
+
+    Every machine would wait at its own 127.0.0.1.
+    """
     if isinstance(getattr(fabric.strategy, "cluster_environment", None), LightningEnvironment):
         raise RequestError(
             f"--num-nodes {launch.num_nodes} needs the address of the first machine: set MASTER_ADDR and MASTER_PORT, "
@@ -169,10 +184,24 @@ def _refuse_no_address(fabric: Fabric, launch: Launch) -> None:
         )
 
 
-def leave_when_done() -> None:
-    """Close the connections to the others when this process ends; Fabric does it on GPUs only.
+@contextmanager
+def report_lost_processes(launch: Launch) -> Iterator[None]:
+    """Report a lost connection to another process as one line, and close the connections after success."""
+    try:
+        yield
+    except RuntimeError as error:
+        lost = None if isinstance(error, WorkError) else lost_others(error, launch)
+        if lost is None:
+            raise
+        raise lost from error
+    if launch.world_size > 1:
+        leave_when_done()
 
-    Called once all work is done: closing them then waits for nobody, and no thread of theirs is left when Python ends.
+
+def leave_when_done() -> None:
+    """Close the connections to the other processes when this process ends; Fabric does so on GPUs only.
+
+    Call it after all work is done. Closing then does not wait, and no communication thread outlives Python.
     """
     atexit.register(_leave)
 
@@ -183,15 +212,15 @@ def _leave() -> None:
 
 
 def lost_others(error: BaseException, launch: Launch) -> WorkError | None:
-    """The line for a failure to reach the other processes; None for any other failure."""
-    # gloo raises plain RuntimeErrors. What a library wrapped is looked into as well.
+    """The error to report if another process cannot be reached; None if `error` has another reason."""
+    # gloo raises plain RuntimeErrors, which other libraries may wrap.
     texts = [str(one) for one in chain([error], _causes(error))]
     if launch.world_size == 1 or not any(word in text for text in texts for word in ("gloo", "NCCL", "ProcessGroup")):
         return None
     timed_out = any("imed out" in text or "imeout" in text for text in texts)
     what = f"did not answer within {launch.timeout:g} s" if timed_out else "ended"
     return WorkError(
-        f"another process of this run {what} ({_in_short(error)}); see what it said, and go on with --resume"
+        f"another process of this run {what} ({_first_sentence(error)}); see its output, then continue with --resume"
     )
 
 
@@ -202,14 +231,17 @@ def _causes(error: BaseException) -> list[BaseException]:
     return causes
 
 
-def _in_short(error: BaseException) -> str:
-    """The first sentence of a library's error, without the place in its source."""
+def _first_sentence(error: BaseException) -> str:
+    """The first sentence of a library's error message, without the position in its source."""
     line = re.sub(r"\[\S+:\d+\]\s*(?=\w)", "", str(error).strip().partition("\n")[0])
     return line.partition(". ")[0][:200]
 
 
-def _meet_again(device: str, launch: Launch) -> None:
-    """Meet under a name of this attempt: torchrun keeps the addresses of the processes that it ended."""
+def _reconnect(device: str, launch: Launch) -> None:
+    """Connect the processes after a restart.
+
+    The key prefix is new per attempt, because torchrun's store still has the addresses of the ended processes.
+    """
     timeout = timedelta(seconds=launch.timeout)
     store, rank, world_size = next(rendezvous("env://", timeout=timeout))
     torch.distributed.init_process_group(
@@ -223,6 +255,7 @@ def _meet_again(device: str, launch: Launch) -> None:
 
 
 def _refuse_devices(device: str, devices: int) -> None:
+    """Refuse more devices than the machine has."""
     if device == "mps":
         raise RequestError(f"--devices {devices}: Apple's GPU is one device; use train.device=cpu, or --devices 1")
     if device == "cuda" and devices > torch.cuda.device_count():

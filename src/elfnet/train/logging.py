@@ -1,4 +1,7 @@
-"""log.jsonl: one record an epoch, appended as the run goes; and the optional loggers beside it (extra `track`)."""
+"""Loggers and observers of a run: log.jsonl (one record per epoch), TensorBoard, Weights & Biases, progress.
+
+TensorBoard and Weights & Biases need the extra `track`.
+"""
 
 import json
 from collections.abc import Iterator
@@ -9,23 +12,29 @@ from elfnet import atomic
 from elfnet.errors import RequestError, WorkError
 from elfnet.extras import missing_package
 from elfnet.recipe.schema import Recipe
-from elfnet.run.directory import RunDirectory
+from elfnet.run.directory import RunDirectory, read_log
 
 
 class Logger(Protocol):
-    """Something that takes a record an epoch."""
+    """Writes one record per epoch."""
 
-    def log(self, record: dict[str, Any]) -> None: ...
+    def log(self, record: dict[str, Any]) -> None:
+        """Write the record of an epoch."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Finish writing."""
 
 
 class JsonLines:
-    """Appends to log.jsonl. On resume, records of epochs that will be run again are removed first."""
+    """Appends records to log.jsonl. On resume, records of epochs that will be repeated are removed first.
+
+    Args:
+        keep_epochs: number of epochs that the checkpoint has; records from this epoch on are removed.
+    """
 
     def __init__(self, path: Path, *, keep_epochs: int) -> None:
         self._path = path
-        kept = [record for record in _readable(path) if record.get("epoch", keep_epochs) < keep_epochs]
+        kept = [record for record in read_log(path) if record.get("epoch", keep_epochs) < keep_epochs]
         atomic.write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
 
     def log(self, record: dict[str, Any]) -> None:
@@ -34,26 +43,15 @@ class JsonLines:
                 file.write(json.dumps(record, allow_nan=False) + "\n")
         except OSError as error:
             raise WorkError(
-                f"cannot write {self._path}: {error.strerror}; make room and go on with --resume"
+                f"cannot write {self._path}: {error.strerror}; free disk space and continue with --resume"
             ) from error
 
     def close(self) -> None:
         pass
 
 
-def _readable(path: Path) -> list[dict[str, Any]]:
-    """Records up to the first line that a kill cut short."""
-    records: list[dict[str, Any]] = []
-    for line in path.read_text().splitlines() if path.is_file() else []:
-        try:
-            records.append(json.loads(line))
-        except ValueError:
-            break
-    return records
-
-
 def _scalars(record: dict[str, Any]) -> Iterator[tuple[str, float]]:
-    """Numbers of a record, lists numbered from exit 1 on; what is undefined is left out."""
+    """The numbers of a record by name. List entries are numbered from 1 (the exit); undefined values are omitted."""
     for name, value in record.items():
         values = (
             [(f"{name}/{k + 1}", one) for k, one in enumerate(value)] if isinstance(value, list) else [(name, value)]
@@ -64,7 +62,7 @@ def _scalars(record: dict[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 class TensorBoard:
-    """Event files in the run directory; `tensorboard --logdir RUN` shows them."""
+    """Writes event files in the run directory; `tensorboard --logdir RUN` shows them."""
 
     def __init__(self, directory: Path, *, purge_epoch: int) -> None:
         try:
@@ -82,14 +80,14 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """Weights & Biases; WANDB_MODE=offline keeps it on this machine."""
+    """Logs to Weights & Biases; with WANDB_MODE=offline the log stays on this machine."""
 
     def __init__(self, directory: Path, *, project: str, name: str, recipe: dict[str, Any]) -> None:
         try:
             import wandb
         except ImportError:
             raise RequestError(missing_package("track.wandb=true", "wandb")) from None
-        # The id is the run's own name, so that a resumed run goes on in the same place.
+        # The id is the name of the run, so that a resumed run continues the same log.
         self._run = wandb.init(project=project, name=name, id=name, resume="allow", dir=str(directory), config=recipe)
 
     def log(self, record: dict[str, Any]) -> None:
@@ -100,6 +98,7 @@ class WeightsAndBiases:
 
 
 def open_loggers(run: RunDirectory, recipe: Recipe, epochs_done: int) -> list[Logger]:
+    """Open log.jsonl and the loggers of the recipe's track section, after `epochs_done` epochs."""
     loggers: list[Logger] = [JsonLines(run.log_file, keep_epochs=epochs_done)]
     if recipe.track.tensorboard:
         loggers.append(TensorBoard(run.root / "tensorboard", purge_epoch=epochs_done))
@@ -113,17 +112,20 @@ def open_loggers(run: RunDirectory, recipe: Recipe, epochs_done: int) -> list[Lo
 
 
 class Observer(Protocol):
-    """Who watches a run: a progress bar, plain lines, or nobody."""
+    """Shows the progress of a run, for example as a progress bar."""
 
-    def started(self, recipe: Recipe, info: dict[str, Any], epochs_done: int) -> None: ...
+    def started(self, recipe: Recipe, info: dict[str, Any], epochs_done: int) -> None:
+        """Called once, before the first step; `info` is the content of run.json."""
 
-    def step(self, step: int, steps: int) -> None: ...
+    def step(self, step: int, steps: int) -> None:
+        """Called after every step; `step` counts from 1 in each epoch of `steps` steps."""
 
-    def epoch(self, record: dict[str, Any]) -> None: ...
+    def epoch(self, record: dict[str, Any]) -> None:
+        """Called after every epoch with its log record."""
 
 
 class Silent:
-    """Nobody watches."""
+    """An observer that shows nothing."""
 
     def started(self, recipe: Recipe, info: dict[str, Any], epochs_done: int) -> None:
         pass

@@ -1,6 +1,6 @@
-"""The loop: steps, epochs, nothing else. What is in it is handed in, what comes out is a record an epoch."""
+"""The training loop: forward, loss, backward and optimizer step; one log record per epoch."""
 
-# Shapes: E exits, B batch (this process's share), b a part of it, C classes
+# Shapes: E exits, b examples of one part of this process's batch, C classes
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -27,30 +27,32 @@ from elfnet.train.resizing import FULL_SIZE, ProgressiveResizing
 from elfnet.train.schedule import Schedule
 from elfnet.train.statistics import EpochStatistics
 
-# Looking at the loss makes the host wait for the device, so it is done only this often.
-STEPS_BETWEEN_LOOKS = 20
-WAY_OUT = "lower train.lr, lengthen train.warmup_epochs, or set train.precision=float32"
+# Reading the loss makes the host wait for the device, so it is checked only every so many steps.
+STEPS_PER_LOSS_CHECK = 20
+REMEDY = "lower train.lr, lengthen train.warmup_epochs, or set train.precision=float32"
 
 
 class DivergedError(WorkError):
-    """The loss or the weights stopped being finite."""
+    """The loss or the weights are not finite."""
 
 
 class Trainer:
-    """Runs epochs.
+    """Trains a network, one epoch per call.
 
-    Several processes compute the step that one would with the whole batch: each sums w L over its share and divides by
-    the sum of w of all, and their gradients are added.
+    Several processes compute the same step as one process with the whole batch: each sums w L over its shard and
+    divides by the sum of w over all processes, and the gradients are added.
 
     Args:
-        fabric: launched; `batches` give this process's share.
-        class_weights_C: the weights that apply from `schedule.drw_start` on.
-        accumulate: parts that a batch is run in, one after the other.
-        mixing: what is made of a batch before it is run; it goes with the forward pass.
-        reweight: their name, for the log.
-        average: takes in the weights after every step.
-        resizing: the size of images by epoch.
-        pruning: which examples an epoch shows; `batches` have it as their selection.
+        fabric: launched.
+        class_weights_C: class weights that apply from epoch `schedule.drw_start` on.
+        reweight: name of these weights, for the log.
+        batches: feed of this process's shard.
+        is_head_C: whether a class is frequent, for the statistics.
+        accumulate: number of parts that a batch is split into; their gradients are accumulated.
+        mixing: applied to every batch; it must match `forward` (see `forward_and_mixing`).
+        average: moving average to update after every step.
+        resizing: image size by epoch.
+        pruning: which examples an epoch shows; it is also the selection of `batches`.
         on_step: called after every step with (step, steps in the epoch).
     """
 
@@ -95,9 +97,12 @@ class Trainer:
         self._on_step = on_step or (lambda *_: None)
 
     def run_epoch(self, epoch: int) -> dict[str, Any]:
-        """Train one epoch; a pure function of the state before it, the seed and the epoch."""
-        # Whatever draws from torch's own generator (dropout, say) starts each epoch from the same place on resume.
-        # Processes draw different numbers, since their examples differ.
+        """Train one epoch (0-based) and return its log record.
+
+        The result is a pure function of the state before the epoch, the seed and the epoch.
+        """
+        # Seeds torch's global generator (used by dropout, for example), so that a resumed epoch draws the same numbers.
+        # Each process has its own seed, because their examples differ.
         torch.manual_seed(self._seed * 1_000_003 + epoch + (self._processes.rank << 53))
         weighting = weights_in_force(epoch, reweight=self._reweight, start=self._schedule.drw_start)
         weights_C = self._weights_C[weighting]
@@ -122,12 +127,12 @@ class Trainer:
                 importance_b = self._pruning.weight(batch.rows_b)
                 mixed = replace(mixed, labels=replace(mixed.labels, importance_B=importance_b))
             self._step(mixed, weights_C, rate, statistics)
-            if (step + 1) % STEPS_BETWEEN_LOOKS == 0 or step + 1 == steps:
+            if (step + 1) % STEPS_PER_LOSS_CHECK == 0 or step + 1 == steps:
                 self._refuse_loss_not_finite(epoch, statistics)
             self._on_step(step + 1, steps)
-        # The last step may have ruined the weights without a loss to show for it yet.
+        # The last step may have made weights infinite that no loss has shown yet.
         if not all(bool(p.isfinite().all()) for p in self._network.parameters()):
-            raise DivergedError(f"the weights are not finite after the last step of epoch {epoch + 1}; {WAY_OUT}")
+            raise DivergedError(f"the weights are not finite after the last step of epoch {epoch + 1}; {REMEDY}")
         record = {"epoch": epoch, "learning_rate": rate, "weights": weighting, **statistics.record()}
         if self._pruning is not None:
             self._pruning.history.end_epoch()
@@ -147,15 +152,15 @@ class Trainer:
         for number, part in enumerate(parts):
             last = number + 1 == len(parts)
             leading_b, weight_b = part.labels.leading, part.labels.weight(weights_C)
-            with self._added_up(last):
+            with self._gradient_sync(last):
                 logits_EbC, visited_Eb = self._forward(part.images, leading_b, **part.forward)
                 loss_Eb = self._loss(logits_EbC, part.labels, visited_Eb, weights_C)
                 loss_b = loss_Eb.sum(dim=0)
                 if weight_of_batch is None:
                     loss = weighted_batch_mean(loss_b, weight_b)
                 else:
-                    loss = weighted_batch_mean(loss_b, weight_b, _not_zero(weight_of_batch()))
-                    # The gradients are averaged over processes, and must be added.
+                    loss = weighted_batch_mean(loss_b, weight_b, _one_if_zero(weight_of_batch()))
+                    # DDP averages gradients over processes; this step needs their sum.
                     loss = loss * self._processes.world_size
                 self._fabric.backward(loss)
             statistics.add(logits_EbC.detach(), leading_b, visited_Eb, loss_Eb.detach(), weight_b, ends_step=last)
@@ -166,8 +171,8 @@ class Trainer:
             self._average.update(self._network)
         self._loss.end_step(self._processes.all_reduce)
 
-    def _added_up(self, last: bool) -> AbstractContextManager[None]:
-        """Gradients of processes are exchanged once a step, with its last part."""
+    def _gradient_sync(self, last: bool) -> AbstractContextManager[None]:
+        """Exchange gradients between processes once per step, with its last part."""
         if last or self._processes.world_size == 1:
             return nullcontext()
         return self._fabric.no_backward_sync(self._forward)
@@ -177,10 +182,10 @@ class Trainer:
         if found is not None:
             step, k = found
             raise DivergedError(
-                f"the loss at exit {k + 1} is not finite in step {step + 1} of epoch {epoch + 1}; {WAY_OUT}"
+                f"the loss at exit {k + 1} is not finite in step {step + 1} of epoch {epoch + 1}; {REMEDY}"
             )
 
 
-def _not_zero(weight: Tensor) -> Tensor:
-    """A batch of which nothing could be read has no weight, and no loss either."""
+def _one_if_zero(weight: Tensor) -> Tensor:
+    """Avoid a division by zero for a batch without any readable example; its loss is zero as well."""
     return torch.where(weight == 0, torch.ones_like(weight), weight)

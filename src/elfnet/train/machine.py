@@ -1,6 +1,6 @@
-"""What this machine does well: device, precision, memory layout, and whether compiling pays.
+"""The machine of a run: device, precision, memory layout, compilation, malloc; and the content of run.json.
 
-The choices are made once, when a run starts, and kept in run.json: a resumed run computes as it began.
+The choices are made once, when a run starts, and stored in run.json. A resumed run uses the stored choices.
 """
 
 import ctypes
@@ -31,7 +31,15 @@ COMPILE_PAYS_FROM = {"cpu": 1e13, "cuda": 1e15}
 
 @dataclass(frozen=True)
 class Machine:
-    """How a run computes."""
+    """How a run computes, with every `auto` resolved; stored in run.json.
+
+    Attributes:
+        device: cpu, cuda or mps.
+        precision: float32 or bfloat16.
+        compile: whether the network is compiled.
+        channels_last: whether tensors have the memory layout channels_last.
+        threads: CPU threads per node.
+    """
 
     device: str
     precision: str
@@ -44,7 +52,11 @@ class Machine:
 
 
 def choose_device(device: str) -> str:
-    """`auto` takes the accelerator that torch finds, else the CPU."""
+    """Resolve the device `auto` to the accelerator that torch finds, else the CPU.
+
+    Raises:
+        RequestError: the device is unknown or not available.
+    """
     if device != "auto":
         available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
         if device not in available:
@@ -66,31 +78,36 @@ def bfloat16_is_native(device: str) -> bool:
     return False
 
 
-def device_and_precision(train: TrainRecipe, kept: Mapping[str, Any] | None) -> tuple[str, str]:
-    """What a run computes on and in: as it began, or as the recipe asks; known before any data is read."""
-    if kept is not None:
-        device, precision = str(kept["device"]), str(kept["precision"])
+def device_and_precision(train: TrainRecipe, recorded: Mapping[str, Any] | None) -> tuple[str, str]:
+    """The device and precision of a run, before any data is read.
+
+    Args:
+        recorded: section `machine` of run.json of a run to resume; None: a new run follows the recipe.
+    """
+    if recorded is not None:
+        device, precision = str(recorded["device"]), str(recorded["precision"])
     else:
         device = choose_device(train.device)
-        precision = _settled_precision(train.precision, device)
+        precision = _choose_precision(train.precision, device)
     if train.sync_batch_norm and device != "cuda":
         raise RequestError(f"train.sync_batch_norm=true needs GPUs, and this run is on {device}; set it to false")
     return device, precision
 
 
 def fabric_precision(precision: str) -> Literal["bf16-mixed", "32-true"]:
-    """Lightning Fabric's name."""
+    """The name of a precision in Lightning Fabric."""
     return "bf16-mixed" if precision == "bfloat16" else "32-true"
 
 
-def _settled_precision(precision: str, device: str) -> str:
+def _choose_precision(precision: str, device: str) -> str:
+    """Resolve the precision `auto` to bfloat16 where the device has it in hardware, else float32."""
     if precision != "auto":
         return precision
     return "bfloat16" if bfloat16_is_native(device) else "float32"
 
 
 def _can_compile(device: str) -> bool:
-    """Inductor needs a C++ compiler on the CPU and triton on a GPU."""
+    """Whether torch.compile works: Inductor needs a C++ compiler on the CPU and triton on a GPU."""
     if device == "cpu":
         return shutil.which(os.environ.get("CXX", "g++")) is not None or shutil.which("clang++") is not None
     if device == "cuda":
@@ -110,45 +127,52 @@ def choose_machine(
     work: float,
     batch_shrinks: bool = False,
 ) -> Machine:
-    """Settle every `auto`.
+    """Resolve every `auto` of the machine settings.
 
     Args:
         work: multiply-adds of the whole run, forward passes only.
-        batch_shrinks: whether examples are dropped on the way. Graphs for any batch size are slower than no graphs
-            (1.15 times the time of a step on a CPU), so `auto` does not compile then.
+        batch_shrinks: whether examples are dropped after their exit. `auto` does not compile then: graphs for any batch
+            size are slower than no graphs (1.15 times the time per step on a CPU).
     """
     device = choose_device(device)
     pays = not batch_shrinks and _can_compile(device) and work >= COMPILE_PAYS_FROM.get(device, float("inf"))
     return Machine(
         device=device,
-        precision=_settled_precision(precision, device),
+        precision=_choose_precision(precision, device),
         compile=pays if compile == "auto" else compile == "on",
         channels_last=device != "mps" if channels_last == "auto" else channels_last == "on",
         threads=threads or torch.get_num_threads(),
     )
 
 
-# From glibc's malloc.h. Blocks up to 32 MiB (the most that mallopt takes) come from the heap; the heap is not shrunk.
+# Parameters of mallopt, from glibc's malloc.h. Blocks up to 32 MiB (the maximum of mallopt) come from the heap, and the
+# heap is not shrunk.
 TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD = -1, -2, -3
-SETTINGS = {MMAP_THRESHOLD: 32 * 2**20, TRIM_THRESHOLD: 2**31 - 1, TOP_PAD: 64 * 2**20}
+MALLOC_SETTINGS = {MMAP_THRESHOLD: 32 * 2**20, TRIM_THRESHOLD: 2**31 - 1, TOP_PAD: 64 * 2**20}
 
 
 def tune_malloc() -> bool:
-    """For the whole process; gives whether it was done: only with glibc, and not where the user has set it."""
+    """Make malloc keep freed memory for reuse, in the whole process.
+
+    Training allocates blocks of the same sizes in every step; returning them to the system costs page faults.
+
+    Returns:
+        Whether it was done: only with glibc, and not if the user has set malloc options.
+    """
     if platform.libc_ver()[0] != "glibc" or any(name.startswith("MALLOC_") for name in os.environ):
         return False
     if "malloc" in os.environ.get("GLIBC_TUNABLES", ""):
         return False
     libc = ctypes.CDLL(None)
-    return all(libc.mallopt(setting, value) == 1 for setting, value in SETTINGS.items())
+    return all(libc.mallopt(setting, value) == 1 for setting, value in MALLOC_SETTINGS.items())
 
 
-PACKAGES = ("torch", "numpy", "lightning-fabric", "scikit-learn", "safetensors", "pydantic")
+RECORDED_PACKAGES = ("torch", "numpy", "lightning-fabric", "scikit-learn", "safetensors", "pydantic")
 
 
 def _package_versions() -> dict[str, str]:
     versions = {"elfnet": __version__, "python": platform.python_version()}
-    for package in PACKAGES:
+    for package in RECORDED_PACKAGES:
         try:
             versions[package] = version(package)
         except PackageNotFoundError:
@@ -157,7 +181,7 @@ def _package_versions() -> dict[str, str]:
 
 
 def _processor() -> str:
-    """The processor's name; Linux tells it in a file only."""
+    """The name of the processor, on Linux from /proc/cpuinfo."""
     information = Path("/proc/cpuinfo")
     if information.is_file():
         for line in information.read_text().splitlines():
@@ -167,7 +191,7 @@ def _processor() -> str:
 
 
 def describe_environment() -> dict[str, Any]:
-    """Versions and hardware; the command is kept without the directories of whoever ran it."""
+    """Versions, hardware and the command, without the directory of the program."""
     program, *arguments = sys.argv
     return {
         "versions": _package_versions(),
@@ -177,6 +201,11 @@ def describe_environment() -> dict[str, Any]:
 
 
 def run_info(recipe: Recipe, splits: Splits, normalisation: Normalisation, cost: NetworkCost) -> dict[str, Any]:
+    """The content of run.json of a new run.
+
+    Args:
+        cost: of the network that the run ends with.
+    """
     images = len(splits.train)
     machine = choose_machine(
         device=recipe.train.device,

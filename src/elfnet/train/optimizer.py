@@ -1,4 +1,7 @@
-"""Optimizers, and their state by parameter name so that a checkpoint does not depend on the order of parameters."""
+"""Build optimizers, set their learning rate, and save and restore their state by parameter name.
+
+State by name makes a checkpoint independent of the order of parameters.
+"""
 
 from collections.abc import Mapping
 
@@ -22,17 +25,17 @@ def build_optimizer(
     decay_norms_and_biases: bool = True,
     backbone_lr_factor: float = 1.0,
 ) -> torch.optim.Optimizer:
-    """SGD or AdamW, with one fused kernel per step where torch has one.
+    """Build SGD or AdamW, with a fused kernel where torch has one.
 
-    Parameters that take no gradient (`freeze_backbone`) are left out.
+    Parameters without a gradient (see `freeze_backbone`) are left out.
 
     Args:
         name: `sgd` or `adamw`.
-        momentum: of SGD; for AdamW it is beta1.
-        nesterov: SGD's other form of momentum.
+        momentum: of SGD; beta1 of AdamW.
+        nesterov: use Nesterov momentum in SGD.
         beta2: of AdamW.
-        decay_norms_and_biases: whether vectors (weights of normalisation layers, biases) are decayed, too.
-        backbone_lr_factor: `set_learning_rate` gives the stages this times the rate.
+        decay_norms_and_biases: whether weight decay applies to vectors (biases, weights of normalisation layers).
+        backbone_lr_factor: the learning rate of the stages is multiplied by this.
     """
     fused = all(p.device.type in ("cpu", "cuda") for p in network.parameters())
     groups = _groups(network, lr, weight_decay, decay_norms_and_biases, backbone_lr_factor)
@@ -48,7 +51,7 @@ def build_optimizer(
 def _groups(
     network: nn.Module, lr: float, weight_decay: float, decay_norms_and_biases: bool, backbone_lr_factor: float
 ) -> list[dict[str, object]]:
-    """Parameters by learning rate and decay; without a distinction all are one group."""
+    """Parameter groups, one per combination of learning-rate factor and weight decay."""
     stages = set(network.get_submodule("stages").parameters()) if backbone_lr_factor != 1.0 else set()
     by_setting: dict[tuple[float, float], list[nn.Parameter]] = {}
     for parameter in network.parameters():
@@ -63,13 +66,13 @@ def _groups(
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Give every group of parameters its part of the schedule's rate."""
+    """Set the learning rate of every parameter group: the rate times the factor of the group."""
     for group in optimizer.param_groups:
         group["lr"] = rate * group.get("lr_factor", 1.0)
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer, network: nn.Module) -> dict[str, Tensor]:
-    """State of every parameter that has one yet: SGD's momentum by parameter name, others by `KEY:NAME`."""
+    """The state of the optimizer: momentum of SGD by parameter name, other tensors by `KEY:NAME`."""
     state = {}
     for name, parameter in network.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():
@@ -79,12 +82,12 @@ def optimizer_state(optimizer: torch.optim.Optimizer, network: nn.Module) -> dic
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, network: nn.Module, saved: Mapping[str, Tensor]) -> None:
-    """Continue from what `optimizer_state` returned."""
+    """Restore a state that `optimizer_state` returned."""
     parameters = dict(network.named_parameters())
     for full_name, value in saved.items():
         key, _, name = full_name.rpartition(":")
         parameter = parameters.get(name)
         if parameter is not None:
-            # In the parameter's own memory layout: a fused step reads both side by side. The step count has no layout.
+            # A fused step needs the state in the memory layout of its parameter. The step count has no layout.
             kept = torch.empty_like(parameter).copy_(value) if value.shape == parameter.shape else value.clone()
             optimizer.state[parameter][key or MOMENTUM] = kept

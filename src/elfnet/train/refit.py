@@ -1,6 +1,6 @@
-"""Runs that start from a finished one: refits that are fitted instead of trained, and the first checkpoint of the rest.
+"""Runs that start from a finished run: check the source run, fit classifiers without training, save the start.
 
-What is fitted becomes an ordinary run directory, so that everything that opens a run opens it.
+A fitted run has an ordinary run directory, so that all commands on runs accept it.
 """
 
 import shutil
@@ -30,18 +30,18 @@ from elfnet.train.logging import Observer, Silent
 from elfnet.train.machine import run_info
 from elfnet.train.state import check_directory, require_same_data
 
-OF_TRAINING = ("epochs", "schedule_epochs", "drw_start", "mix", "mix_alpha")
+TRAIN_FIELDS_OF_SOURCE = ("epochs", "schedule_epochs", "drw_start", "mix", "mix_alpha")
 
 
 def is_fitted(recipe: Recipe) -> bool:
-    """Whether the recipe's run is fitted to another one's features instead of trained."""
+    """Whether the classifiers are fitted to the features of another run instead of trained."""
     return recipe.refit.method in FITTED
 
 
 def check_source(recipe: Recipe, run: RunDirectory, *, overwrite: bool, given: StagedNetwork | None) -> None:
-    """Refuse a run to start from that does not fit, before anything is loaded.
+    """Refuse a source run (`refit.run`) that does not fit the recipe, before anything is loaded.
 
-    A run that has begun does not need the one it started from any more.
+    A run that has a checkpoint no longer needs its source run.
     """
     if recipe.refit.method == "none":
         return
@@ -57,16 +57,16 @@ def check_source(recipe: Recipe, run: RunDirectory, *, overwrite: bool, given: S
 
 
 def keep_start(run: RunDirectory, signature: str, network: StagedNetwork) -> None:
-    """A checkpoint of no epochs: from now on the run goes on without the one it started from."""
+    """Save a checkpoint of 0 epochs, so that the run can be resumed without its source run."""
     save_checkpoint(Checkpoint(signature, 0, network.state_dict()), run.checkpoint("last"))
 
 
 def fit_run(
     recipe: Recipe, run: RunDirectory, *, resume: bool, overwrite: bool, observer: Observer | None, launch: Launch
 ) -> RunDirectory:
-    """Fit a recipe for which `is_fitted` into a run directory; as `train_recipe`, without epochs to stop after.
+    """Fit the classifiers of a source run into a new run directory; for arguments see `train_recipe`.
 
-    The recipe that is kept says how the network was trained: as in the run that this one starts from.
+    The stored recipe has the training settings of the source run, because its network was trained with them.
     """
     if launch.world_size > 1:
         raise RequestError(
@@ -74,7 +74,7 @@ def fit_run(
         )
     observer = observer or Silent()
     if run.exists() and not overwrite:
-        recipe = _as_trained(recipe, run.recipe())
+        recipe = _with_training_of(recipe, run.recipe())
     check_directory(run, recipe, resume=resume, overwrite=overwrite)
     if run.checkpoint("last").is_file() and not overwrite:
         info = run.info()
@@ -83,14 +83,14 @@ def fit_run(
         return run
     began = time.perf_counter()
     source = open_source(recipe, out=run.root)
-    recipe = _as_trained(recipe, source.recipe)
+    recipe = _with_training_of(recipe, source.recipe)
     splits = load_splits(recipe.data)
     source.require_same_examples(recipe.data, splits)
     normalisation = normalisation_of(recipe.data, splits)
     height, width, channels = splits.train.example_shape
     network = network_of(recipe.model, classes=len(splits.class_names), image_channels=channels)
     network.load_state_dict(dict(source.checkpoint.weights))
-    # Nothing is compiled, and features are computed as evaluation does.
+    # Features are computed as in evaluation: float32, not compiled.
     computing = recipe.train.model_copy(update={"compile": "off", "precision": "float32"})
     cost = count_cost(network, (channels, height, width))
     info = run_info(recipe.model_copy(update={"train": computing}), splits, normalisation, cost)
@@ -102,18 +102,18 @@ def fit_run(
     summary = "; ".join([f"{method} of {source.named} ({source.checkpoint.epochs_done} epochs)", *remarks])
     record = {**source.record(method), **fitted, "calibration_balanced_accuracy": score, "summary": summary}
     info |= {"devices": 1, "nodes": 1, "refit": record}
-    # Only now that nothing can be refused any more is an old run removed.
+    # All checks have passed; only now is an old run removed.
     if run.exists():
         shutil.rmtree(run.root)
     run.create(recipe, info)
-    _keep(run, recipe, info, network, score=score, seconds=time.perf_counter() - began)
+    _save(run, recipe, info, network, score=score, seconds=time.perf_counter() - began)
     observer.started(recipe, info, 0)
     return run
 
 
-def _as_trained(recipe: Recipe, source: Recipe) -> Recipe:
-    """The recipe with the loss, length and rule by which the other one's network was trained; no fit uses its own."""
-    train = {name: getattr(source.train, name) for name in OF_TRAINING}
+def _with_training_of(recipe: Recipe, source: Recipe) -> Recipe:
+    """The recipe with the loss, length and rule that the network of the source run was trained with."""
+    train = {name: getattr(source.train, name) for name in TRAIN_FIELDS_OF_SOURCE}
     return recipe.model_copy(
         update={
             "criterion": source.criterion,
@@ -124,17 +124,17 @@ def _as_trained(recipe: Recipe, source: Recipe) -> Recipe:
 
 
 def _calibration_score(recipe: Recipe, network: StagedNetwork, splits: Splits, normalisation: Normalisation) -> float:
-    """Balanced accuracy at full depth, as after every epoch of a training."""
+    """Balanced accuracy at full depth on the calibration split."""
     device = next(network.parameters()).device
     batches = evaluation_batches(recipe.data, splits.calibration, normalisation, device=device)
     prediction_N = answers_at_full_depth(network, batches)
     return balanced_accuracy(prediction_N, splits.calibration.labels_N[batches.rows()])
 
 
-def _keep(
+def _save(
     run: RunDirectory, recipe: Recipe, info: dict[str, Any], network: StagedNetwork, *, score: float, seconds: float
 ) -> None:
-    """There is one set of weights, so it is the best and the last."""
+    """Save the weights as both checkpoints, `best` and `last`."""
     epochs = recipe.train.epochs
     progress = {"best_score": score, "best_epoch": epochs - 1, "seconds": seconds}
     kept = Checkpoint(signature_of_run(recipe.model, info), epochs, network.state_dict(), progress=progress)

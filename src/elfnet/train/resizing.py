@@ -1,7 +1,7 @@
-"""Progressive resizing: small images at the start of a training, full ones at its end.
+"""Progressive resizing: small images in early epochs, full images in the last ones.
 
-Early epochs learn coarse features, for which small images do. A convolution's cost goes with the area, so half the side
-is a quarter of the multiply-adds.
+Early epochs learn coarse features, for which small images suffice. The cost of a convolution is proportional to the
+area, so half the side takes a quarter of the multiply-adds.
 """
 
 # Shapes: B batch, K channels, H height, W width
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 STEPS = 8
-"""Sides are multiples of an eighth of the full one: every side has a compiled graph of its own."""
+"""Sides are multiples of 1 / STEPS of the full side. Each side needs its own compiled graph, so there are few."""
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class ProgressiveResizing:
     """The side of training images as a pure function of the epoch.
 
     Attributes:
-        start: side at the start, as a share of the full one, in (0, 1]; 1: images keep their size.
-        until: share of the epochs after which images have their full side.
+        start: side in the first epoch, as a fraction of the full side, in (0, 1]; 1: no resizing.
+        until: fraction of the epochs after which images have their full side.
         epochs: length of the run.
     """
 
@@ -30,7 +30,7 @@ class ProgressiveResizing:
     epochs: int
 
     def share(self, epoch: int) -> float:
-        """Side in a 0-based epoch as a share of the full one.
+        """Side in a 0-based epoch, as a fraction of the full side.
 
         Example:
             >>> [ProgressiveResizing(0.5, 0.8, 10).share(epoch) for epoch in (0, 2, 4, 6, 8)]
@@ -43,11 +43,11 @@ class ProgressiveResizing:
 
     @property
     def sizes(self) -> int:
-        """How many sides there are in the run."""
+        """Number of different sides in the run."""
         return len({self.share(epoch) for epoch in range(self.epochs)})
 
     def __call__(self, images: Tensor, epoch: int) -> Tensor:
-        """Images (B, K, H, W) at the side of the epoch, bilinear with anti-aliasing."""
+        """Resize images (B, K, H, W) to the side of the epoch, bilinear with anti-aliasing."""
         share = self.share(epoch)
         if share == 1.0 or not len(images):
             return images
@@ -56,4 +56,4 @@ class ProgressiveResizing:
 
 
 FULL_SIZE = ProgressiveResizing(1.0, 1.0, 1)
-"""Images keep their size."""
+"""No resizing."""

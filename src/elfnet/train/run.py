@@ -1,9 +1,9 @@
-"""A training run from recipe to last checkpoint: started, stopped at any moment, and gone on with.
+"""A training run, from its recipe to its last checkpoint: prepare, open or create the run, train, finish.
 
-Everything random is a function of (seed, epoch), and a checkpoint is written after every epoch, so a run that was
-killed and resumed ends bit for bit where an undisturbed one ends, on the same processor, threads and settings.
+Everything random is a function of the seed and the epoch, and a checkpoint is written after every epoch. A run that is
+killed and resumed ends with bit-identical weights, given the same processor, number of threads and settings.
 
-Where several processes train together, each runs this with its share of every batch; only the first one writes.
+With several processes, each runs this code on its shard of every batch. Only rank 0 writes.
 """
 
 import shutil
@@ -15,42 +15,30 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from elfnet.data.build import load_splits
-from elfnet.data.loading.build import normalisation_of
-from elfnet.data.loading.feed import EvaluationFeed
-from elfnet.data.loading.normalise import Normalisation
-from elfnet.data.splits import Splits
-from elfnet.errors import RequestError, WorkError
-from elfnet.exits.threshold import parse_threshold
-from elfnet.methods.refit.build import start_from_run
-from elfnet.models.build import load_initial_weights, network_of
+from elfnet.errors import WorkError
 from elfnet.models.flops import count_cost
 from elfnet.models.run_network import signature_of_run
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import Recipe
-from elfnet.recipe.stages import Stage, final_model, stage_of_weights, stages_of, total_epochs
-from elfnet.run.checkpoint import Checkpoint, load_checkpoint, require_network
+from elfnet.recipe.stages import Stage, stages_of, total_epochs
+from elfnet.run.checkpoint import Checkpoint, require_network
 from elfnet.run.directory import RunDirectory
-from elfnet.train.build import assemble, exit_loss_of, loss_of, rule_of, schedule_of
+from elfnet.train.build import Assembled, assemble
 from elfnet.train.distributed import DistributedContext
-from elfnet.train.external_network import choose_network, require_same_network
+from elfnet.train.external_network import require_same_network
 from elfnet.train.launch import (
     Launch,
-    leave_when_done,
-    lost_others,
-    refuse_empty_shards,
     refuse_mixed_features,
     refuse_uneven_batches,
+    report_lost_processes,
     restarted,
     start,
 )
 from elfnet.train.logging import Logger, Observer, Silent, open_loggers
 from elfnet.train.machine import Machine, device_and_precision, fabric_precision, run_info, tune_malloc
-from elfnet.train.pruning import require_floor
+from elfnet.train.prepare import Prepared, prepare
 from elfnet.train.refit import check_source, fit_run, is_fitted, keep_start
 from elfnet.train.second_stage import second_stage_network, second_stage_state
 from elfnet.train.state import RunState, check_directory, keep, require_same_data, require_same_precision
@@ -71,24 +59,25 @@ def train_recipe(
     """Train a recipe into a run directory.
 
     Args:
-        out: the run directory; made if it does not exist.
-        resume: go on with the run that is there (a finished one is left as it is), on any number of devices.
-        overwrite: remove the run that is there first.
-        stop_after: asked after every epoch with the number of epochs done; true (in any process) stops the run there.
-        launch: how many processes train together. More than one run the caller's whole script, each up to here.
-        network: trained in place instead of the recipe's own (see `attach_exits`); the recipe's model section is then
-            not used. Every later call that runs the network needs it too.
+        out: the run directory; created if it does not exist.
+        resume: continue the run in `out`, on any number of devices. A finished run is not changed.
+        overwrite: remove the run in `out` first.
+        observer: is told about the start, every step and every epoch.
+        stop_after: called after every epoch with the number of epochs done. True in any process stops the run.
+        launch: how many processes train together. Each of several processes runs the caller's whole script.
+        network: trained in place instead of the recipe's own network (see `attach_exits`). The model section of the
+            recipe is then not used, and every later call that runs the network needs `network` too.
 
     Example:
         >>> from elfnet import load_recipe, train_recipe
         >>> run = train_recipe(load_recipe("digits/elf-ce-drw"), "runs/first")  # doctest: +SKIP
     """
     run = RunDirectory(Path(out))
-    launch = (launch or Launch()).settled()
+    launch = (launch or Launch()).resolve()
     refuse_uneven_batches(recipe.train.batch_size, recipe.train.accumulate, launch)
     refuse_mixed_features(recipe.train.mix, launch)
     if restarted():
-        # torchrun repeats the command it was given, which speaks of a run that did not exist then.
+        # torchrun repeats the original command, which was given before the run existed.
         resume, overwrite = run.exists(), False
     check_source(recipe, run, overwrite=overwrite, given=network)
     with ExitStack() as stack:
@@ -96,127 +85,80 @@ def train_recipe(
             stack.enter_context(run.lock())
         if is_fitted(recipe):
             return fit_run(recipe, run, resume=resume, overwrite=overwrite, observer=observer, launch=launch)
-        return _train_locked(
-            recipe,
-            run,
-            resume=resume,
-            overwrite=overwrite,
-            observer=observer,
-            stop_after=stop_after,
-            launch=launch,
-            network=network,
-            stack=stack,
-        )
+        processes = _start_processes(recipe, run, launch, stack, resume=resume, overwrite=overwrite)
+        observer = observer if observer is not None and processes.is_rank0 else Silent()
+        with report_lost_processes(launch):
+            prepared = prepare(recipe, run, processes, overwrite=overwrite, given=network)
+            info = processes.broadcast_from_rank0(lambda: open_or_create_run(prepared, run, overwrite=overwrite))
+            machine = _set_up_machine(recipe, info, processes)
+            _train_stages(prepared, run, info, machine, observer, stop_after)
+    return run
 
 
-def _train_locked(
-    recipe: Recipe,
-    run: RunDirectory,
-    *,
-    resume: bool,
-    overwrite: bool,
-    observer: Observer | None,
-    stop_after: Callable[[int], bool] | None,
-    launch: Launch,
-    network: StagedNetwork | None,
-    stack: ExitStack,
-) -> RunDirectory:
-    """Train with the run directory locked: by the caller if there is one process, else here by the first of them."""
+def _start_processes(
+    recipe: Recipe, run: RunDirectory, launch: Launch, stack: ExitStack, *, resume: bool, overwrite: bool
+) -> DistributedContext:
+    """Start the processes of a run, and check its directory under the lock of the run.
+
+    With one process the caller holds the lock. With several, rank 0 takes it here, and `stack` releases it.
+    """
     if launch.world_size == 1:
         check_directory(run, recipe, resume=resume, overwrite=overwrite)
-    kept = run.info()["machine"] if run.exists() and not overwrite else None
-    device, precision = device_and_precision(recipe.train, kept)
+    recorded = run.info()["machine"] if run.exists() and not overwrite else None
+    device, precision = device_and_precision(recipe.train, recorded)
     processes = DistributedContext(start(launch, device=device, precision=fabric_precision(precision)))
     if launch.world_size > 1:
         processes.broadcast_from_rank0(lambda: stack.enter_context(run.lock()))
         processes.broadcast_from_rank0(lambda: check_directory(run, recipe, resume=resume, overwrite=overwrite))
-    observer = observer if observer is not None and processes.is_rank0 else Silent()
-    try:
-        _train(
-            recipe,
-            run,
-            overwrite=overwrite,
-            observer=observer,
-            stop_after=stop_after,
-            processes=processes,
-            given=network,
-        )
-    except RuntimeError as error:
-        lost = None if isinstance(error, WorkError) else lost_others(error, launch)
-        if lost is None:
-            raise
-        raise lost from error
-    if launch.world_size > 1:
-        leave_when_done()
-    return run
+    return processes
 
 
-def _train(
-    recipe: Recipe,
-    run: RunDirectory,
-    *,
-    overwrite: bool,
-    observer: Observer,
-    stop_after: Callable[[int], bool] | None,
-    processes: DistributedContext,
-    given: StagedNetwork | None,
-) -> None:
-    splits, normalisation = processes.rank0_first(lambda: _data(recipe))
-    (height, width, channels), classes = splits.train.example_shape, len(splits.class_names)
-    # A run that goes on has its weights in its checkpoint; one that was stopped before the first starts as it did.
-    goes_on = processes.any(processes.is_rank0 and run.checkpoint("last").is_file() and not overwrite)
-    saved = processes.fail_together(lambda: load_checkpoint(run.checkpoint("last"))) if goes_on else None
-    stage = stage_of_weights(recipe, 0 if saved is None else saved.epochs_done)
-    torch.manual_seed(recipe.train.seed)
-    network, described = choose_network(
-        given, stage.recipe, classes=classes, image_shape=(channels, height, width), processes=processes
-    )
-    loaded = processes.fail_together(lambda: None if goes_on else load_initial_weights(recipe.model, network))
-    # Refused here, before an old run is removed: an empty share, another number of weights than exits.
-    processes.fail_together(lambda: refuse_empty_shards(recipe, len(splits.train), processes.world_size))
-    processes.fail_together(lambda: exit_loss_of(stage.recipe, splits.class_counts_C.tolist(), network.exits))
-    started = processes.fail_together(
-        lambda: None if goes_on else start_from_run(recipe, network, splits, out=run.root)
-    )
-    final = network
-    if given is None and final_model(recipe) != stage.recipe.model:
-        final = network_of(final_model(recipe), classes=classes, image_channels=channels)
-    info: dict[str, Any] = processes.broadcast_from_rank0(
-        lambda: _opened(
-            recipe,
-            run,
-            splits,
-            normalisation,
-            final,
-            None if loaded is None else loaded.record(),
-            described,
-            started,
-            overwrite=overwrite,
-            processes=processes,
-        )
-    )
+def open_or_create_run(prepared: Prepared, run: RunDirectory, *, overwrite: bool) -> dict[str, Any]:
+    """Return run.json of the existing run after checking it, or write that of a new run."""
+    if run.exists() and not overwrite:
+        info = run.info()
+        require_same_data(run, info, prepared.splits)
+        require_same_network(run, info, prepared.records.get("network"))
+        return info
+    cost = count_cost(prepared.final_network, prepared.image_shape)
+    info = run_info(prepared.recipe, prepared.splits, prepared.normalisation, cost)
+    per_node, world_size = prepared.processes.on_this_node, prepared.processes.world_size
+    info |= {"devices": per_node, "nodes": world_size // per_node, **prepared.records}
+    # All checks have passed; only now is an old run removed.
+    if run.exists():
+        shutil.rmtree(run.root)
+    run.create(prepared.recipe, info)
+    return info
+
+
+def _set_up_machine(recipe: Recipe, info: dict[str, Any], processes: DistributedContext) -> Machine:
+    """Set threads and memory allocation of this process as run.json says."""
     machine = Machine(**info["machine"])
     processes.fail_together(lambda: require_same_precision(machine, processes.fabric))
-    # The threads of a node, divided among as many processes as it has now.
+    # The threads of a node are divided among the processes that it has now.
     torch.set_num_threads(max(1, machine.threads * info.get("devices", 1) // processes.on_this_node))
-    # Not where examples are dropped: blocks of ever new sizes would leave ever more of the heap unused.
+    # With after_exit=drop, blocks have many different sizes, and a heap that never shrinks would grow without bound.
     if machine.device == "cpu" and recipe.exits.after_exit != "drop":
         tune_malloc()
+    return machine
 
-    state = RunState()
-    if started is not None and processes.is_rank0:
-        keep_start(run, signature_of_run(stage.recipe.model, info), network)
-    if saved is not None:
-        signature = signature_of_run(stage.recipe.model, info)
-        processes.fail_together(partial(require_network, saved, signature, run.checkpoint("last")))
-        network.load_state_dict(dict(saved.trained_weights or saved.weights))
-        state = RunState(epochs_done=saved.epochs_done, **saved.progress)
+
+def _train_stages(
+    prepared: Prepared,
+    run: RunDirectory,
+    info: dict[str, Any],
+    machine: Machine,
+    observer: Observer,
+    stop_after: Callable[[int], bool] | None,
+) -> None:
+    """Train all stages that are not finished, each from the weights of the one before."""
+    recipe, network, stage, saved = prepared.recipe, prepared.network, prepared.stage, prepared.saved
+    state = _restore(prepared, run, info)
     observer.started(recipe, info, state.epochs_done)
     if state.epochs_done >= total_epochs(recipe):
         return
-
-    loggers = open_loggers(run, recipe, state.epochs_done) if processes.is_rank0 else []
-    loop = _Loop(recipe, run, splits, normalisation, machine, info, observer, stop_after, processes, loggers)
+    loggers = open_loggers(run, recipe, state.epochs_done) if prepared.processes.is_rank0 else []
+    loop = _Loop(prepared, run, info, machine, observer, stop_after, loggers)
     try:
         for following in stages_of(recipe):
             if state.epochs_done >= following.end:
@@ -224,8 +166,10 @@ def _train(
             if following.name != stage.name:
                 weights = network.state_dict() if saved is None else saved.weights
                 stage, saved, state = following, None, second_stage_state(state)
-                network = second_stage_network(stage, weights, classes=classes, image_channels=channels)
-            network, stopped = loop.run(stage, network, state, saved)
+                network = second_stage_network(
+                    stage, weights, classes=prepared.classes, image_channels=prepared.image_shape[0]
+                )
+            network, stopped = loop.train_stage(stage, network, state, saved)
             if stopped:
                 break
             saved = None
@@ -234,158 +178,105 @@ def _train(
             logger.close()
 
 
+def _restore(prepared: Prepared, run: RunDirectory, info: dict[str, Any]) -> RunState:
+    """Load the weights of the checkpoint to resume from into the network, and return the progress of the run."""
+    network, saved, processes = prepared.network, prepared.saved, prepared.processes
+    signature = signature_of_run(prepared.stage.recipe.model, info)
+    if "refit" in prepared.records and processes.is_rank0:
+        keep_start(run, signature, network)
+    if saved is None:
+        return RunState()
+    processes.fail_together(partial(require_network, saved, signature, run.checkpoint("last")))
+    network.load_state_dict(dict(saved.trained_weights or saved.weights))
+    return RunState(epochs_done=saved.epochs_done, **saved.progress)
+
+
 @dataclass(frozen=True)
 class _Loop:
-    """What the epochs of all stages of a run share."""
+    """The epochs of a run, with what all of its stages share."""
 
-    recipe: Recipe
+    prepared: Prepared
     directory: RunDirectory
-    splits: Splits
-    normalisation: Normalisation
-    machine: Machine
     info: dict[str, Any]
+    machine: Machine
     observer: Observer
     stop_after: Callable[[int], bool] | None
-    processes: DistributedContext
     loggers: list[Logger]
 
-    def run(
+    def train_stage(
         self, stage: Stage, network: StagedNetwork, state: RunState, saved: Checkpoint | None
     ) -> tuple[StagedNetwork, bool]:
         """Train a stage to its end, or until the run is stopped.
 
         Args:
-            network: of the stage, with the weights that it goes on from.
-            state: how far the run is; changed in place.
-            saved: the checkpoint that the stage goes on from; None where it starts.
+            network: of the stage, with the weights to start or resume from.
+            state: progress of the run; updated in place.
+            saved: the checkpoint of this stage to resume from; None: the stage starts.
 
         Returns:
-            The network as it is evaluated, and whether the run was stopped.
+            The network to evaluate, and whether the run was stopped.
         """
-        processes, recipe = self.processes, stage.recipe
-        signature = signature_of_run(recipe.model, self.info)
-        assembled = assemble(
-            recipe,
-            self.splits,
-            self.normalisation,
-            network,
-            self.machine,
-            saved,
-            self.observer,
-            processes,
-            first_epoch=stage.first,
-        )
-        batches, evaluated = assembled.batches, assembled.evaluated(network)
+        assembled = assemble(self.prepared, stage, network, saved, self.machine, self.observer)
         epochs_kept, stopped = state.epochs_done, False
         try:
             while not stopped and state.epochs_done < stage.end:
-                began = time.perf_counter()
-                record = assembled.trainer.run_epoch(state.epochs_done)
-                processes.average_statistics(network, evaluated)
-                score = None
-                if (state.epochs_done + 1) % recipe.train.evaluate_every == 0 or state.epochs_done + 1 == stage.end:
-                    score = self._score(evaluated, assembled.calibration)
-                seconds = time.perf_counter() - began
-                record |= {"calibration_balanced_accuracy": score, "seconds": round(seconds, 3)}
-                if self.recipe.refit.method == "balanced":
-                    record["stage"] = stage.name
-                if recipe.data.unreadable == "skip":
-                    # Different images that any one process met: at least as many as this, as all meet all in time.
-                    record["unreadable"] = max(processes.all_gather(batches.skipped()))
-                for logger in self.loggers:
-                    logger.log(record)
-                state.epochs_done += 1
-                state.seconds += seconds
-                state.distil_temperature = record.get("distil_temperature")
-                if processes.is_rank0:
-                    keep(
-                        self.directory,
-                        signature,
-                        network,
-                        assembled.optimiser,
-                        state,
-                        score,
-                        assembled.average,
-                        assembled.pruning,
-                    )
+                record = self._run_epoch(stage, assembled, network, state)
                 epochs_kept = state.epochs_done
                 self.observer.epoch(record)
-                stopped = processes.any(self.stop_after is not None and self.stop_after(state.epochs_done))
+                wanted = self.stop_after is not None and self.stop_after(state.epochs_done)
+                stopped = self.prepared.processes.any(wanted)
         except WorkError as error:
             kept = (
                 f"the checkpoint after {epochs_kept} epochs is intact" if epochs_kept else "there is no checkpoint yet"
             )
             raise type(error)(f"{error} ({kept}: {self.directory.root})") from error
         finally:
-            batches.close()
-        return evaluated, stopped
+            assembled.batches.close()
+        return assembled.evaluated(network), stopped
 
-    def _score(self, network: StagedNetwork, calibration: EvaluationFeed) -> float:
-        labels_N = self.splits.calibration.labels_N
+    def _run_epoch(self, stage: Stage, assembled: Assembled, network: StagedNetwork, state: RunState) -> dict[str, Any]:
+        """Train, evaluate, log and save one epoch; returns its log record."""
+        recipe, processes, evaluated = stage.recipe, self.prepared.processes, assembled.evaluated(network)
+        began = time.perf_counter()
+        record = assembled.trainer.run_epoch(state.epochs_done)
+        processes.average_statistics(network, evaluated)
+        score = None
+        if (state.epochs_done + 1) % recipe.train.evaluate_every == 0 or state.epochs_done + 1 == stage.end:
+            score = self._score(evaluated, assembled)
+        seconds = time.perf_counter() - began
+        record |= {"calibration_balanced_accuracy": score, "seconds": round(seconds, 3)}
+        if self.prepared.recipe.refit.method == "balanced":
+            record["stage"] = stage.name
+        if recipe.data.unreadable == "skip":
+            # A lower bound: the largest number of different unreadable images that one process has met so far.
+            record["unreadable"] = max(processes.all_gather(assembled.batches.skipped()))
+        for logger in self.loggers:
+            logger.log(record)
+        state.epochs_done += 1
+        state.seconds += seconds
+        state.distil_temperature = record.get("distil_temperature")
+        if processes.is_rank0:
+            signature = signature_of_run(recipe.model, self.info)
+            keep(
+                self.directory,
+                signature,
+                network,
+                assembled.optimiser,
+                state,
+                score,
+                assembled.average,
+                assembled.pruning,
+            )
+        return record
+
+    def _score(self, network: StagedNetwork, assembled: Assembled) -> float:
+        """Balanced accuracy at full depth on the calibration split."""
+        labels_N = self.prepared.splits.calibration.labels_N
         prediction_N = predictions(
-            network, calibration, len(labels_N), precision=self.machine.precision, processes=self.processes
+            network,
+            assembled.calibration,
+            len(labels_N),
+            precision=self.machine.precision,
+            processes=self.prepared.processes,
         )
         return calibration_score(prediction_N, labels_N)
-
-
-def _data(recipe: Recipe) -> tuple[Splits, Normalisation]:
-    splits = load_splits(recipe.data)
-    # What may be refused is tried before anything is written.
-    for stage in stages_of(recipe):
-        rule_of(stage.recipe, len(splits.class_names)), schedule_of(stage.recipe)
-        loss_of(stage.recipe, splits.class_counts_C.tolist())
-    for threshold in recipe.exits.search:
-        parse_threshold(threshold, classes=len(splits.class_names))
-    _refuse_one_class(splits.calibration.labels_N)
-    if recipe.train.prune:
-        require_floor(recipe.train.prune_floor, splits.class_counts_C, splits.class_names)
-    if recipe.train.resize_start < 1 and splits.train.example_shape[0] == 1:
-        raise RequestError(
-            f"train.resize_start={recipe.train.resize_start:g} resizes images, and {recipe.data.source} has rows of "
-            "features; set it to 1"
-        )
-    return splits, normalisation_of(recipe.data, splits)
-
-
-def _refuse_one_class(labels_N: NDArray[np.int64]) -> None:
-    """Of the calibration split: what is chosen on a single class is chosen on nothing."""
-    if len(np.unique(labels_N)) < 2:
-        raise RequestError(
-            f"all {len(labels_N)} examples of the calibration split are of one class; "
-            "name or hold out one that has several (data.calibration, data.calibration_per_class)"
-        )
-
-
-def _opened(
-    recipe: Recipe,
-    run: RunDirectory,
-    splits: Splits,
-    normalisation: Normalisation,
-    network: StagedNetwork,
-    weights: dict[str, Any] | None,
-    described: dict[str, Any] | None,
-    started: dict[str, Any] | None,
-    *,
-    overwrite: bool,
-    processes: DistributedContext,
-) -> dict[str, Any]:
-    """What is written of the run: of the one that is there, or of one that is begun now."""
-    if run.exists() and not overwrite:
-        info = run.info()
-        require_same_data(run, info, splits)
-        require_same_network(run, info, described)
-        return info
-    height, width, channels = splits.train.example_shape
-    info = run_info(recipe, splits, normalisation, count_cost(network, (channels, height, width)))
-    info |= {"devices": processes.on_this_node, "nodes": processes.world_size // processes.on_this_node}
-    if weights is not None:
-        info["weights"] = weights
-    if described is not None:
-        info["network"] = described
-    if started is not None:
-        info["refit"] = started
-    # Only now that nothing can be refused any more is an old run removed.
-    if run.exists():
-        shutil.rmtree(run.root)
-    run.create(recipe, info)
-    return info

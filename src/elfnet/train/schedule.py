@@ -1,7 +1,8 @@
-"""Schedules as pure functions of the epoch: nothing to restore, nothing to forget on resume.
+"""Schedules of the learning rate and of deferred re-weighting, as pure functions of the epoch.
 
-A schedule is written for a reference length (200 epochs on CIFAR) and scaled to the length of the run: warm-up 5,
-drops at 160 and 180 and re-weighting at 160 become 1, 32, 36 and 32 in 40 epochs.
+They have no state, so a resumed run has nothing to restore. A schedule is written for a reference length (200 epochs
+on CIFAR) and scaled to the length of the run: warm-up 5, drops at 160 and 180 and re-weighting at 160 become 1, 32, 36
+and 32 in 40 epochs.
 """
 
 from collections.abc import Sequence
@@ -14,12 +15,12 @@ from elfnet.errors import RequestError
 ScheduleKind = Literal["steps", "cosine", "one-cycle"]
 
 ONE_CYCLE_START, ONE_CYCLE_END = 25.0, 1e4
-"""A one-cycle schedule starts at the rate divided by the first and ends at the start divided by the second."""
+"""A one-cycle schedule starts at lr / ONE_CYCLE_START and ends at this start / ONE_CYCLE_END."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """Learning rate and deferred re-weighting, already scaled to the run.
+    """Learning rate and start of re-weighting, scaled to the length of the run.
 
     Attributes:
         kind: `steps`: the rate drops at given epochs. `cosine`: it falls to zero along half a cosine. `one-cycle`: it
@@ -29,7 +30,7 @@ class Schedule:
         warmup: length of the warm-up, in (fractional) epochs; linear unless the kind is `one-cycle`.
         lr_steps: epochs at whose start the rate of `steps` is multiplied by `lr_factor`.
         drw_start: first epoch, 0-based, in which class weights apply.
-        first_epoch: of a run's epochs, 0-based, the one that the schedule starts at.
+        first_epoch: the 0-based epoch of the run in which the schedule starts.
     """
 
     kind: ScheduleKind = "steps"
@@ -42,7 +43,7 @@ class Schedule:
     first_epoch: int = 0
 
     def learning_rate(self, epoch: int, step: int, steps_per_epoch: int) -> float:
-        """Rate of a step, never zero; warm-up counts steps, not epochs."""
+        """Learning rate of a step, never zero. The warm-up advances per step, not per epoch."""
         epoch -= self.first_epoch
         if self.kind == "one-cycle":
             return self._one_cycle(epoch * steps_per_epoch + step, steps_per_epoch)
@@ -58,7 +59,7 @@ class Schedule:
         return rate
 
     def _cosine(self, elapsed: float) -> float:
-        """The whole rate until the warm-up ends, then half a cosine whose end lies one step behind the last one."""
+        """The full rate until the warm-up ends, then half a cosine that reaches zero one step after the last."""
         progress = max(0.0, elapsed - self.warmup) / (self.epochs - self.warmup)
         return self.lr * (1 + cos(pi * progress)) / 2
 
@@ -73,6 +74,7 @@ class Schedule:
 
 
 def _half_cosine(first: float, last: float, progress: float) -> float:
+    """Cosine interpolation from `first` (progress 0) to `last` (progress 1)."""
     return last + (first - last) * (1 + cos(pi * progress)) / 2
 
 
@@ -87,7 +89,7 @@ def scale_schedule(
     drw_start: int,
     kind: ScheduleKind = "steps",
 ) -> Schedule:
-    """Scale the reference schedule to `epochs`; drops fall on whole epochs, rounded down so that each is reached.
+    """Scale a reference schedule to `epochs`. Drops are rounded down to whole epochs, so that each is reached.
 
     Example:
         >>> s = scale_schedule(epochs=40, reference_epochs=200, lr=0.1, warmup_epochs=5, lr_steps=[160, 180],
@@ -106,8 +108,8 @@ def scale_schedule(
         )
     factor = epochs / reference_epochs
 
-    def whole(at: int) -> int:
-        # 180 * (70 / 200) comes out a hair below 63.
+    def scaled(at: int) -> int:
+        # In floating point, 180 * (70 / 200) is slightly below 63.
         return floor(at * factor + 1e-9)
 
     return Schedule(
@@ -115,7 +117,7 @@ def scale_schedule(
         epochs=epochs,
         lr=lr,
         warmup=warmup_epochs * factor,
-        lr_steps=tuple(whole(at) for at in lr_steps),
+        lr_steps=tuple(scaled(at) for at in lr_steps),
         lr_factor=lr_factor,
-        drw_start=whole(drw_start),
+        drw_start=scaled(drw_start),
     )

@@ -1,7 +1,7 @@
-"""The second stage of a run: new classifiers on the features that the first stage has learnt.
+"""The start of the second stage of a run: new classifiers on the features of the first stage.
 
-See `elfnet.recipe.stages` for how it is trained. Everything but the classifiers is frozen, so that a step has no
-backward pass through the network.
+`elfnet.recipe.stages` describes its training. All parameters except the classifiers are frozen, so a step has no
+backward pass through the stages.
 """
 
 from collections.abc import Mapping
@@ -19,14 +19,14 @@ from elfnet.train.state import RunState
 def second_stage_network(
     stage: Stage, weights: Mapping[str, Tensor], *, classes: int, image_channels: int
 ) -> StagedNetwork:
-    """The network that the second stage starts from.
+    """Build the network that the second stage starts from.
 
     Args:
-        stage: the second one.
-        weights: of the first stage, as they are evaluated: the averaged ones where the run averages weights.
+        stage: the second stage.
+        weights: final weights of the first stage; the averaged weights if the run averages them.
 
     Returns:
-        A network on the CPU with these weights and with classifiers as newly built, which depend on the seed alone.
+        A network on the CPU with these weights and new classifiers, which depend only on the seed.
     """
     torch.manual_seed(stage.recipe.train.seed)
     network = network_of(stage.recipe.model, classes=classes, image_channels=image_channels)
@@ -35,8 +35,8 @@ def second_stage_network(
 
 
 def second_stage_state(state: RunState) -> RunState:
-    """How far the run is, with nothing of the first stage's progress but its time.
+    """The progress of a run at the start of its second stage: epochs and time of the first stage.
 
-    The best epoch is chosen among those of the second stage: its network may be another one.
+    The best epoch is chosen among those of the second stage only, because its network may differ.
     """
     return RunState(epochs_done=state.epochs_done, seconds=state.seconds)

@@ -1,4 +1,4 @@
-"""How far a run is, and its checkpoints."""
+"""The progress of a run, saving it in checkpoints, and checks that a run can be resumed."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,16 @@ from elfnet.train.pruning import Pruning
 
 @dataclass
 class RunState:
-    """What changes from epoch to epoch besides weights and momentum."""
+    """Progress of a run, saved in every checkpoint next to the weights and the optimizer state.
+
+    Attributes:
+        epochs_done: number of finished epochs.
+        best_score: highest balanced accuracy on the calibration split so far; -1 before the first evaluation.
+        best_epoch: its 0-based epoch.
+        seconds: time spent on the finished epochs.
+        distil_temperature: of the distillation after the last epoch.
+        ema_steps: updates of the moving average of weights.
+    """
 
     epochs_done: int = 0
     best_score: float = -1.0
@@ -41,11 +50,15 @@ def keep(
     average: WeightAverage | None = None,
     pruning: Pruning | None = None,
 ) -> None:
-    """Write the checkpoints; `last` comes last, so that a kill in between runs the epoch again.
+    """Save the checkpoint `last`, and before it `best` if the score is the highest so far.
+
+    A kill between the two writes makes a resumed run repeat the epoch.
 
     Args:
-        average: of the network's weights, if there is one: it is what is evaluated.
-        pruning: its history is kept, too.
+        signature: of the network; checked on loading.
+        score: balanced accuracy on the calibration split; None: not evaluated in this epoch.
+        average: moving average of the weights, if there is one; its weights are those to evaluate.
+        pruning: its exit history is saved as well.
     """
     weights = network.state_dict() if average is None else average.network.state_dict()
     better = score is not None and score > state.best_score
@@ -65,6 +78,7 @@ def keep(
 
 
 def check_directory(run: RunDirectory, recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
+    """Refuse a run directory that contradicts `resume` and `overwrite`, or holds a run of another recipe."""
     if resume and overwrite:
         raise RequestError("--resume and --overwrite contradict each other; give one of them")
     if run.exists() and overwrite:
@@ -73,7 +87,7 @@ def check_directory(run: RunDirectory, recipe: Recipe, *, resume: bool, overwrit
         raise RequestError(f"{run.root} holds a run already; give --resume, --overwrite, or another --out")
     if run.exists():
         _require_same_recipe(run, recipe)
-        # The log is written before the checkpoint, so its second epoch tells that there was one.
+        # The log is written before the checkpoint, so a second record proves that there was a checkpoint.
         if not run.checkpoint("last").is_file() and len(run.log()) > 1:
             raise WorkError(f"{run.checkpoint('last')} is missing; put it back, or start over with --overwrite")
     elif resume and not run.root.exists():
@@ -83,32 +97,33 @@ def check_directory(run: RunDirectory, recipe: Recipe, *, resume: bool, overwrit
 
 
 def _require_same_recipe(run: RunDirectory, recipe: Recipe) -> None:
-    # What a recipe leaves to the backbone may be written out in the other: the same run in other words.
-    there, asked = (
+    # Defaults of the backbone may be implicit in one recipe and explicit in the other.
+    stored, requested = (
         content.model_copy(update={"model": resolve_defaults(content.model)}).model_dump()
         for content in (run.recipe(), recipe)
     )
-    for section, fields in asked.items():
+    for section, fields in requested.items():
         for name, value in fields.items():
-            if there[section][name] != value:
+            if stored[section][name] != value:
                 raise RequestError(
-                    f"the run in {run.root} has {section}.{name}={there[section][name]}, not {value}; "
-                    "resume it as it is, or start another with --out"
+                    f"the run in {run.root} has {section}.{name}={stored[section][name]}, not {value}; "
+                    "resume it without this setting, or start another run with --out"
                 )
 
 
 def require_same_data(run: RunDirectory, info: dict[str, Any], splits: Splits) -> None:
+    """Refuse to resume a run with other data than it started with."""
     if info["data"]["fingerprint"] != splits.fingerprint:
         raise WorkError(
-            f"the data is not what the run in {run.root} began with; restore it, or start another with --out"
+            f"the data is not what the run in {run.root} started with; restore it, or start another run with --out"
         )
 
 
 def require_same_precision(machine: Machine, fabric: Fabric) -> None:
-    """`auto` may mean another precision on another node."""
+    """Refuse a node on which `train.precision=auto` selects another precision than on rank 0."""
     here = fabric.strategy.precision.precision
     if here != fabric_precision(machine.precision):
         raise RequestError(
-            f"the first process computes in {machine.precision}, and process {fabric.global_rank} would in {here}; "
+            f"rank 0 computes in {machine.precision}, and rank {fabric.global_rank} would compute in {here}; "
             "set train.precision=float32"
         )

@@ -1,11 +1,11 @@
-"""What the log says of an epoch, gathered on the device without waiting for it.
+"""Statistics of an epoch for the log, and the score on the calibration split after it.
 
-Besides the loss: who left where, the average loss of those who left at each exit (the paper's increasing-loss
-property), and how much of the loss comes from hard examples of frequent classes and easy examples of rare ones.
+Statistics are summed on the device without host synchronisation: the loss, the share of examples and the mean loss per
+exit (the paper's increasing-loss property), and the share of the loss from hard examples of frequent classes and from
+easy examples of rare classes.
 """
 
-# Shapes: E exits, B batch, C classes, S steps of an epoch
-# Shapes: N examples of the split, n of this process's share
+# Shapes: E exits, B batch, C classes, S steps of an epoch, N examples of the split, n examples of this process's shard
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -29,7 +29,7 @@ HIGH_CONFIDENCE = 0.9
 
 
 def head_classes(class_counts: Sequence[int]) -> Tensor:
-    """True for the more frequent half of the classes, shape (C,); the rest are tail. Ties go by label."""
+    """True for the more frequent half of the classes (head), shape (C,). Ties are broken by label."""
     order = torch.tensor(class_counts).argsort(descending=True, stable=True)
     is_head_C = torch.zeros(len(class_counts), dtype=torch.bool)
     is_head_C[order[: (len(class_counts) + 1) // 2]] = True
@@ -37,9 +37,9 @@ def head_classes(class_counts: Sequence[int]) -> Tensor:
 
 
 def increasing_loss(loss_by_exit: Sequence[float | None]) -> str:
-    """Whether the average loss grows strictly from exit to exit: "holds", "does not hold", or "undefined".
+    """Whether the mean loss strictly increases from exit to exit: "holds", "does not hold", or "undefined".
 
-    Undefined where nobody left at some exit before the last: an average over nobody says nothing.
+    Undefined with a single exit, or if no example took one of the exits.
     """
     if len(loss_by_exit) < 2 or any(loss is None for loss in loss_by_exit):
         return "undefined"
@@ -51,8 +51,8 @@ class EpochStatistics:
     """Sums over the steps of one epoch.
 
     Args:
-        scale: what the loss multiplies logits by (see `BaseLoss`), for the probability of the true class.
-        summed: sums a tensor over all processes that train together, in place.
+        scale: factor of the logits in the loss (see `BaseLoss`), for the probability of the true class.
+        all_reduce: sums a tensor over all processes, in place.
     """
 
     def __init__(
@@ -65,17 +65,17 @@ class EpochStatistics:
         device: torch.device,
         all_reduce: Callable[[Tensor], Tensor] = lambda tensor: tensor,
     ) -> None:
-        # Sums over tens of thousands of examples want float64, which Apple's GPUs do not have.
+        # Sums over many examples need float64, which Apple's GPUs do not have.
         dtype = torch.float32 if device.type == "mps" else torch.float64
 
         def zeros(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
 
-        # One tensor for all sums, so that processes exchange them at once; the names are views of it.
+        # One tensor for all sums, so that one all_reduce is enough; the other names are views of it.
         self._sums = zeros(2 * exits + 4)
         self._count_E, self._loss_E = self._sums[:exits], self._sums[exits : 2 * exits]
         self._weighted, self._weight, self._low_head, self._high_tail = self._sums[2 * exits :]
-        self._summed = all_reduce
+        self._all_reduce = all_reduce
         self._loss_SE = zeros(steps, exits)
         self._is_head_C = is_head_C.to(device)
         self._scale = scale
@@ -93,7 +93,7 @@ class EpochStatistics:
         *,
         ends_step: bool = True,
     ) -> None:
-        """One step, or one part of it if more of it follows."""
+        """Add a step, or a part of it; `ends_step` marks the last part."""
         exit_B = exit_taken(visited_EB)
         loss_B = loss_EB.sum(dim=0).to(self._loss_E.dtype)
         self._count_E.index_add_(0, exit_B, torch.ones_like(loss_B))
@@ -110,11 +110,11 @@ class EpochStatistics:
         self._done += ends_step
 
     def first_not_finite(self) -> tuple[int, int] | None:
-        """(step, exit) of the first loss not finite among the steps since the last look. Waits for the device.
+        """(step, exit) of the first loss since the last call that is not finite; None: all are finite.
 
-        The same in every process, so that none goes on alone.
+        Waits for the device. The result is the same in every process.
         """
-        bad_SE = ~self._summed(self._loss_SE[self._checked : self._done].clone()).isfinite()
+        bad_SE = ~self._all_reduce(self._loss_SE[self._checked : self._done].clone()).isfinite()
         if not bool(bad_SE.any()):
             self._checked = self._done
             return None
@@ -122,9 +122,9 @@ class EpochStatistics:
         return self._checked + step, k
 
     def record(self) -> dict[str, Any]:
-        """Plain numbers for the log, of all processes together."""
+        """The statistics of all processes together, as JSON-compatible fields of the log record."""
         exits = len(self._count_E)
-        sums = self._summed(self._sums.clone()).tolist()
+        sums = self._all_reduce(self._sums.clone()).tolist()
         count_E, loss_E = sums[:exits], sums[exits : 2 * exits]
         weighted, weight, low_head, high_tail = sums[2 * exits :]
         total = max(sum(count_E), 1)
@@ -142,12 +142,12 @@ class EpochStatistics:
 def predictions(
     network: StagedNetwork, batches: EvaluationFeed, examples: int, *, precision: str, processes: DistributedContext
 ) -> Ints:
-    """Class of every example of a split at full depth, shape (N,); -1 where it could not be read.
+    """Predicted class of every example of a split at full depth, shape (N,); -1 for unreadable examples.
 
-    Every process predicts its share, and gets the predictions of all.
+    Every process predicts its shard and returns the predictions of all processes.
     """
     first, end = processes.shard.bounds(examples)
-    # Shifted by one, so that those who do not know add nothing.
+    # Shifted by one, so that examples of other shards add 0 to the sum.
     known_N = torch.zeros(2, examples, dtype=torch.int64)
     if end > first:
         prediction_n = answers_at_full_depth(network, batches, precision=precision)
@@ -160,6 +160,6 @@ def predictions(
 
 
 def calibration_score(prediction_N: Ints, labels_N: Ints) -> float:
-    """Balanced accuracy of the examples that could be read."""
+    """Balanced accuracy over the readable examples."""
     read_N = prediction_N >= 0
     return balanced_accuracy(prediction_N[read_N], labels_N[read_N])
