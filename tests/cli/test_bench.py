@@ -86,16 +86,16 @@ def test_a_reason_that_holds_for_several_points_stands_there_once() -> None:
 @pytest.mark.parametrize(
     ("words", "code", "expected"),
     [
-        (["--batch", "one"], 2, "--batch 'one' must be whole numbers with commas"),
-        (["--batch", "0,1"], 2, "--batch '0,1' must be numbers of images"),
-        (["--batch", ","], 2, "--batch ',' must be numbers of images"),
+        (["--batch", "one"], 2, "--batch 'one' must be integers separated by commas"),
+        (["--batch", "0,1"], 2, "--batch '0,1' must be batch sizes of 1 or more"),
+        (["--batch", ","], 2, "--batch ',' must be batch sizes of 1 or more"),
         (["--rounds", "0"], 2, "--rounds 0 must be 1 or more"),
         (["--batch", "61"], 2, "60 images are fewer than a batch of 61"),
         (["--points", "ful"], 2, "unknown operating point 'ful'"),
         (["--backend", "abacus"], 2, "unknown backend 'abacus'"),
         (["--threads", "0"], 2, "threads=0 must be at least 1"),
         (["--images", "nowhere.png"], 1, "there is no image nowhere.png"),
-        (["--variant", "int8"], 2, "--variant is of a bundle, and"),
+        (["--variant", "int8"], 2, "--variant needs a bundle, but"),
     ],
 )
 def test_wrong_requests(elfnet: Call, finished: Path, words: list[str], code: int, expected: str) -> None:
@@ -104,7 +104,7 @@ def test_wrong_requests(elfnet: Call, finished: Path, words: list[str], code: in
 
 
 def test_what_is_no_model(elfnet: Call, tmp_path: Path, photos: Path) -> None:
-    assert "has no images of its own; name some with --images" in one_line(
+    assert "a bundle contains no images; give some with --images" in one_line(
         elfnet("bench", "inference", tmp_path / "a.elfnet"), 2
     )
     words = ("bench", "inference", tmp_path / "a.elfnet", "--images", photos)

@@ -24,7 +24,7 @@ GRID_CELLS = 2**18
 """Points of the coarse grid: 512 thresholds per exit for two early exits, 64 for three, 12 for five."""
 
 MAX_EXITS_FOR_ALL_SUBSETS = 4
-"""With up to this many early exits all subsets of them are tried, with more only those without one of them."""
+"""With up to this many early exits all subsets are tried; with more, only all exits, all but one, and none."""
 
 NEIGHBOURS = np.arange(-2, 3)
 """Steps of the local search, tried at all exits at once, so that one exit can save the cost that another one adds."""

@@ -1,7 +1,7 @@
-"""Argument parsing whose errors are one line, and recipe settings as flags.
+"""Argument parsing of all verbs: a parser with one-line errors, argument types, and recipe settings as flags.
 
-Every field of the recipe schema is a flag (`--train.epochs 40`), documented by the field's own description and parsed
-by the schema itself, so that flags, recipe files and the Python API accept and refuse the same things.
+Every field of the recipe schema is a flag (`--train.epochs 40`). Its help is the description of the field, and the
+schema parses its value, so that flags, recipe files and the Python API accept the same values.
 """
 
 import argparse
@@ -18,12 +18,19 @@ from elfnet.recipe.schema import Recipe
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with examples at the end of its help, and errors as exceptions."""
+    """An argument parser that ends its help with an example and raises errors as `RequestError`.
+
+    Args:
+        verb: the verb, such as `train`.
+        description: text above the options in the help.
+        usage: arguments and main flags, without the program name and the verb.
+        example: a complete command.
+    """
 
     def __init__(self, verb: str, description: str, *, usage: str, example: str) -> None:
         super().__init__(
             prog=f"elfnet {verb}",
-            # Written out: with a flag for every recipe field, argparse's own would fill the screen.
+            # Given explicitly: the usage that argparse generates would list a flag per recipe field.
             usage=f"elfnet {verb} {usage}",
             description=description,
             epilog=f"example: {example}",
@@ -35,7 +42,11 @@ class Parser(argparse.ArgumentParser):
         raise RequestError(f"{message}; see '{self.prog} --help'")
 
     def parse_strictly(self, words: Sequence[str]) -> argparse.Namespace:
-        """Parse; an unknown flag is refused with the nearest that exists."""
+        """Parse the arguments of the verb.
+
+        Raises:
+            RequestError: an argument is invalid or unknown; for an unknown flag the message suggests a similar one.
+        """
         found, unknown = self.parse_known_args(words)
         if unknown:
             flag = unknown[0].partition("=")[0]
@@ -51,11 +62,11 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--json", action="store_true", help="print results as JSON")
 
     def add_device_flag(self) -> None:
-        self.add_argument("--device", default="auto", help="auto, cpu, cuda, mps (default: auto)")
+        self.add_argument("--device", default="auto", help="auto, cpu, cuda or mps (default: auto)")
 
 
 def positive(text: str) -> float:
-    """A number above 0; argparse names the flag if it is none."""
+    """Argument type: a finite number above 0."""
     value = float(text)
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"{text} is not a number above 0")
@@ -63,14 +74,14 @@ def positive(text: str) -> float:
 
 
 def numbers(text: str) -> tuple[float, ...]:
-    """Numbers with commas between them; argparse names the flag if one is none."""
+    """Argument type: numbers separated by commas."""
     return tuple(float(part) for part in text.split(",") if part.strip())
 
 
 def add_recipe_flags(parser: argparse.ArgumentParser) -> None:
-    """One flag a recipe field, grouped by section. Defaults are the recipe's, so none are given here."""
+    """Add one flag per recipe field, grouped by section. The flags have no defaults; those are in the recipe."""
     for section in Recipe.model_fields:
-        kind = _section(section)
+        kind = _section_model(section)
         group = parser.add_argument_group(section, description=(kind.__doc__ or "").splitlines()[0])
         for name, info in kind.model_fields.items():
             # argparse expands % in help texts.
@@ -81,18 +92,18 @@ def add_recipe_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def recipe_overrides(found: argparse.Namespace) -> dict[str, Any]:
-    """The recipe flags that were given, by dotted name; lists are written with commas."""
+    """Return the values of the recipe flags that were given, by dotted name; lists are split at commas."""
     overrides: dict[str, Any] = {}
     for dotted, text in vars(found).items():
         section, _, name = dotted.partition(".")
         if not name or text is None:
             continue
-        is_list = get_origin(_section(section).model_fields[name].annotation) is tuple
+        is_list = get_origin(_section_model(section).model_fields[name].annotation) is tuple
         overrides[dotted] = tuple(part for part in text.split(",") if part) if is_list else text
     return overrides
 
 
-def _section(name: str) -> type[BaseModel]:
+def _section_model(name: str) -> type[BaseModel]:
     kind = Recipe.model_fields[name].annotation
     assert isinstance(kind, type)
     assert issubclass(kind, BaseModel)

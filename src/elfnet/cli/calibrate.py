@@ -1,4 +1,4 @@
-"""elfnet calibrate"""
+"""The command `elfnet calibrate`: fit operating points on the calibration split and measure them on the test split."""
 
 import argparse
 import json
@@ -19,20 +19,23 @@ if TYPE_CHECKING:
 def parser() -> Parser:
     parser = Parser(
         "calibrate",
-        "Find operating points on the calibration split (never on the test split), write policy.json, then measure\n"
-        "each of them once on the test split and write metrics.json: the paper's line search for one threshold s,\n"
-        "the best thresholds per exit for each budget and accuracy floor, points with a promise on the accuracy lost\n"
-        "(risk control), and MSDNet's geometric rule as a baseline.",
+        "Fit operating points on the calibration split (never on the test split) and write policy.json. Then measure\n"
+        "each point once on the test split and write metrics.json. The points are: the paper's line search for one\n"
+        "threshold s; the best thresholds per exit for each budget and accuracy floor; points with a guarantee on the\n"
+        "accuracy lost (risk control); and MSDNet's geometric rule as a baseline.",
         usage="RUN [--budgets B,B,...] [--epsilon E,E,...] [--cost FILE] [--all] [--json]",
         example="elfnet calibrate runs/elf --budgets 0.4,0.6,0.8 --epsilon 0.01 --delta 0.05",
     )
-    parser.add_argument("run", help="a run directory")
-    parser.add_argument("--search", metavar="S,S,...", help="candidates for s (default: the recipe's)")
+    parser.add_argument("run", help="run directory")
+    parser.add_argument("--search", metavar="S,S,...", help="candidates for s (default: exits.search of the recipe)")
     parser.add_argument(
-        "--scale", type=positive, help="of the line search: multiply logits by this (default: the recipe's)"
+        "--scale", type=positive, help="factor of the logits in the line search (default: that of the recipe)"
     )
     parser.add_argument(
-        "--tolerance", type=float, default=1.0, help="points of accuracy that 'economic' may give up (default: 1.0)"
+        "--tolerance",
+        type=float,
+        default=1.0,
+        help="largest accuracy loss of the point 'economic', in percentage points (default: 1.0)",
     )
     parser.add_argument(
         "--budgets", type=numbers, metavar="B,B,...", help="mean costs to fit thresholds for (default: steps of 0.05)"
@@ -42,34 +45,36 @@ def parser() -> Parser:
         type=numbers,
         metavar="P,P,...",
         default=(0.5, 1.0),
-        help="cheapest points that lose at most P points of accuracy, overall and in the worst group (default: 0.5,1)",
+        help="accuracy losses, in percentage points, to find the cheapest points for: one point for the loss over all "
+        "images and one for the worst frequency group (default: 0.5,1)",
     )
     parser.add_argument(
         "--scales",
         choices=("auto", "own", "fitted"),
         default="auto",
-        help="confidence scale of each exit: the recipe's, fitted, or what cross-validates better (default: auto)",
+        help="confidence scale of each exit: own (that of the recipe), fitted, or auto (the better one by "
+        "cross-validation; default)",
     )
     parser.add_argument(
         "--combine",
         choices=("auto", "on", "off"),
         default="auto",
-        help="decide from all exits seen so far together; auto: if it cross-validates better (default: auto)",
+        help="average the logits of all exits so far; auto: if this is better by cross-validation (default: auto)",
     )
     parser.add_argument(
         "--logit-adjustment",
         choices=("auto", "on", "off"),
-        help="subtract tau log prior from the logits of each exit, tau fitted; auto: if the balanced accuracy is "
-        "better by two standard errors (default: the recipe's exits.logit_adjustment)",
+        help="subtract tau * log prior from the logits of each exit, with fitted tau; auto: if the balanced accuracy "
+        "improves by more than two standard errors (default: exits.logit_adjustment of the recipe)",
     )
     _add_risk_flags(parser)
     parser.add_argument(
         "--cost",
         type=Path,
         metavar="FILE",
-        help="measured times as cost, from 'elfnet bench inference RUN --costs FILE'",
+        help="use measured times as cost; the file is written by 'elfnet bench inference RUN --costs FILE'",
     )
-    parser.add_argument("--all", action="store_true", help="print the baselines, too")
+    parser.add_argument("--all", action="store_true", help="also print the points of the baselines")
     parser.add_json_flag()
     parser.add_device_flag()
     return parser
@@ -81,24 +86,33 @@ def _add_risk_flags(parser: Parser) -> None:
         "--epsilon",
         type=numbers,
         metavar="E,E,...",
-        help="largest loss against full depth, 0.01 is one point (default: 0.01,0.02,0.05 where examples suffice)",
+        help="largest loss against full depth; 0.01 is one percentage point (default: those of 0.01,0.02,0.05 that the "
+        "number of examples allows)",
     )
-    group.add_argument("--delta", type=float, default=0.05, help="chance that a promise is broken (default: 0.05)")
-    group.add_argument("--simultaneous", action="store_true", help="delta is for all promises together, not for each")
+    group.add_argument(
+        "--delta", type=float, default=0.05, help="probability that a guarantee is broken (default: 0.05)"
+    )
+    group.add_argument(
+        "--simultaneous", action="store_true", help="delta holds for all guarantees together, not for each"
+    )
     group.add_argument(
         "--risk-loss",
         choices=("accuracy", "agreement"),
         default="accuracy",
-        help="accuracy lost, or answers that differ from full depth, which needs no labels (default: accuracy)",
+        help="accuracy: accuracy lost; agreement: share of predictions that differ from full depth, which needs no "
+        "labels (default: accuracy)",
     )
     group.add_argument(
         "--risk-groups",
         choices=("none", "true", "predicted"),
         default="none",
-        help="promise it in every frequency group, by true or by predicted class (default: none)",
+        help="guarantee the loss in every frequency group, by true or by predicted class (default: none)",
     )
     group.add_argument(
-        "--risk-method", choices=("betting", "hoeffding-bentkus"), default="betting", help="(default: betting)"
+        "--risk-method",
+        choices=("betting", "hoeffding-bentkus"),
+        default="betting",
+        help="statistical test (default: betting, the tighter one)",
     )
     group.add_argument(
         "--risk-procedure",
@@ -109,54 +123,54 @@ def _add_risk_flags(parser: Parser) -> None:
 
 
 def run(words: Sequence[str]) -> int:
-    asked = parser().parse_strictly(words)
+    args = parser().parse_strictly(words)
 
     from elfnet.calibrate.run import calibrate_run, measure_run
     from elfnet.run.directory import open_run
     from elfnet.train.machine import choose_device
 
-    directory = open_run(asked.run)
-    device = choose_device(asked.device)
-    cost = _measured_cost(asked.cost) if asked.cost else None
+    directory = open_run(args.run)
+    device = choose_device(args.device)
+    cost = _measured_cost(args.cost) if args.cost else None
     with directory.lock():
-        family = calibrate_run(directory, _request(asked, directory), cost=cost, device=device)
+        family = calibrate_run(directory, _request(args, directory), cost=cost, device=device)
         results = measure_run(directory, family, device=device)
-    if asked.json:
+    if args.json:
         print_json({"family": family.to_dict(), "test": results})
         return 0
     screen = console()
-    screen.print(points_table(results, all_points=asked.all))
+    screen.print(points_table(results, all_points=args.all))
     for note in family.notes:
         screen.print(note, markup=False)
     for point in family.points:
         if point.promise:
-            screen.print(_in_words(point.name, point.promise), markup=False)
-    screen.print(f"chosen on {family.n:,} calibration images; wrote {directory.policy_file}", markup=False)
+            screen.print(_guarantee_line(point.name, point.promise), markup=False)
+    screen.print(f"fitted on {family.n:,} calibration images; wrote {directory.policy_file}", markup=False)
     return 0
 
 
-def _request(asked: argparse.Namespace, directory: "RunDirectory") -> "FamilyRequest":
+def _request(args: argparse.Namespace, directory: "RunDirectory") -> "FamilyRequest":
     from elfnet.calibrate.fit import DEFAULT_EPSILONS, FamilyRequest, RiskPoints, adjust_from_recipe
 
     recipe = directory.recipe()
     return FamilyRequest(
-        search=asked.search.split(",") if asked.search else recipe.exits.search,
-        tolerance_points=asked.tolerance,
-        confidence_scale=asked.scale,
-        budgets=asked.budgets,
-        floors_points=asked.floors,
-        scales=asked.scales,
-        combine=asked.combine,
-        adjust=adjust_from_recipe(recipe, asked.logit_adjustment),
+        search=args.search.split(",") if args.search else recipe.exits.search,
+        tolerance_points=args.tolerance,
+        confidence_scale=args.scale,
+        budgets=args.budgets,
+        floors_points=args.floors,
+        scales=args.scales,
+        combine=args.combine,
+        adjust=adjust_from_recipe(recipe, args.logit_adjustment),
         risk=RiskPoints(
-            epsilons=DEFAULT_EPSILONS if asked.epsilon is None else asked.epsilon,
-            delta=asked.delta,
-            simultaneous=asked.simultaneous,
-            method=asked.risk_method,
-            procedure=asked.risk_procedure,
-            loss=asked.risk_loss,
-            groups=asked.risk_groups,
-            required=asked.epsilon is not None,
+            epsilons=DEFAULT_EPSILONS if args.epsilon is None else args.epsilon,
+            delta=args.delta,
+            simultaneous=args.simultaneous,
+            method=args.risk_method,
+            procedure=args.risk_procedure,
+            loss=args.risk_loss,
+            groups=args.risk_groups,
+            required=args.epsilon is not None,
         ),
     )
 
@@ -174,12 +188,12 @@ def _measured_cost(file: Path) -> "MeasuredCost":
         ) from error
 
 
-def _in_words(name: str, promise: dict[str, object]) -> str:
-    whose = "together" if promise["simultaneous"] else "each on its own"
+def _guarantee_line(name: str, promise: dict[str, object]) -> str:
+    scope = "all guarantees together" if promise["simultaneous"] else "each guarantee separately"
     where = "" if promise["groups"] == "none" else f", in every frequency group by {promise['groups']} class"
-    what = "accuracy lost" if promise["loss"] == "accuracy" else "answers that differ from full depth"
+    what = "accuracy lost" if promise["loss"] == "accuracy" else "predictions that differ from full depth"
     return (
         f"{name}: {what} at most {promise['epsilon']:g} with probability {1 - float(str(promise['delta'])):g}"
-        f"{where} (promises hold {whose}); certified on {promise['n_certified']} images, cost saved "
+        f"{where} ({scope}); certified on {promise['n_certified']} images, cost saved "
         f"{100 * float(str(promise['cost_saved'])):.1f} %"
     )

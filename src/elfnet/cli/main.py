@@ -1,6 +1,6 @@
-"""`elfnet VERB ...`: finds the verb, and turns failures into one line and an exit code.
+"""The command `elfnet VERB ...`: runs the verb and turns errors into one line and an exit code.
 
-0: done. 1: the work failed. 2: the request was wrong. 130: interrupted.
+Exit codes: 0 success, 1 failure, 2 invalid request, 130 interrupted.
 """
 
 import errno
@@ -17,23 +17,32 @@ from elfnet.registry import unknown_name
 from elfnet.version import __version__
 
 VERBS = {
-    "train": "train a recipe, evaluate it, calibrate it, write its report",
-    "evaluate": "accuracy of a run, at any threshold, or against another run",
-    "calibrate": "search thresholds on the calibration split: the family of operating points",
-    "export": "write one file that runs without torch: graphs, weights, operating points",
+    "train": "train a network from a recipe, calibrate and evaluate it, and write a report",
+    "evaluate": "evaluate a run, at any threshold, or compare it with another run",
+    "calibrate": "fit operating points (thresholds) on the calibration split",
+    "export": "write one file that runs without torch: graphs, weights and operating points",
     "predict": "classify image files with a bundle or a run",
-    "serve": "answer over HTTP with a bundle, with a page to try it",
-    "sweep": "train a recipe over a grid of settings, with one table at the end",
-    "reproduce": "fill a table of the paper, with its own numbers beside",
-    "bench": "time adaptive inference on this machine",
-    "report": "one HTML file about one or several runs",
+    "serve": "serve a bundle over HTTP, with a demo page",
+    "sweep": "train a recipe over a grid of settings and print one table",
+    "reproduce": "reproduce a table of the paper and compare it with the published numbers",
+    "bench": "measure the time of adaptive inference on this machine",
+    "report": "write one HTML report about one or several runs",
     "data": "list, prepare and describe data sets",
     "recipes": "list and show recipes",
 }
 
+<<<<<<< HEAD
 # What to say of an interruption: the verbs whose work can be gone on with.
 GOES_ON = {
     "train": "; what was finished is kept, and 'elfnet train --resume' goes on with the run",
+=======
+# Packages of the extra `train`, which the base installation does not have.
+TRAIN_EXTRA = {"torch", "lightning_fabric", "sklearn", "matplotlib", "onnx", "onnxscript"}
+
+# What the message about an interruption says for verbs that can be resumed.
+RESUME_HINTS = {
+    "train": "; progress is saved; add --resume to the command to resume",
+>>>>>>> house-calib
     "sweep": "; progress is saved; run the same command to resume",
     "reproduce": "; progress is saved; run the same command to resume",
 }
@@ -44,23 +53,31 @@ Early-exit networks for long-tailed classification.
 
 {verbs}
 
-'elfnet VERB --help' tells more. --debug shows the traceback of a failure. --version prints {version}.
+'elfnet VERB --help' shows the options of a verb. --debug shows the traceback of an error. --version prints {version}.
 Start with: elfnet train"""
 
 
 def usage() -> str:
+    """Return the help text of the command."""
     verbs = "\n".join(f"  {name:<10} {what}" for name, what in VERBS.items())
     return USAGE.format(verbs=verbs, version=__version__)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point of the command; returns the exit code."""
+    """Run the command.
+
+    Args:
+        arguments: the command line without the program name; `sys.argv[1:]` by default.
+
+    Returns:
+        The exit code.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:
         code = _dispatch(words)
-        sys.stdout.flush()  # here, where a full disk behind it can still be told of
+        sys.stdout.flush()  # so that a full disk is reported below
         return code
     except ElfnetError as error:
         if debug:
@@ -71,21 +88,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return _fail(missing_package(f"'elfnet {words[0]}'", error.name), 1)
     except KeyboardInterrupt:
-        return _fail(f"interrupted{GOES_ON.get(words[0] if words else '', '')}", 130)
+        return _fail(f"interrupted{RESUME_HINTS.get(words[0] if words else '', '')}", 130)
     except BrokenPipeError:
-        # Whoever read our output has enough of it; nothing more can be said there.
-        _give_up_on_output()
+        # The reader of the output, such as `head`, has closed the pipe.
+        _discard_output()
         return 0
     except OSError as error:
-        # Files are written by elfnet.atomic, which says what is full: this is standard output.
+        # elfnet.atomic reports full disks for files, so this one is about standard output.
         if debug or error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        _give_up_on_output()
-        return _fail(f"cannot write {error.filename or 'to standard output'}: {error.strerror}; make room", 1)
+        _discard_output()
+        return _fail(f"cannot write {error.filename or 'to standard output'}: {error.strerror}; free some space", 1)
 
 
-def _give_up_on_output() -> None:
-    """Python flushes standard output once more at its end: what is left then goes nowhere."""
+def _discard_output() -> None:
+    """Redirect standard output to the null device, because Python flushes it once more at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -105,7 +122,7 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    """A polite kill is an interruption: files are closed, and the line above is printed."""
+    """Handle SIGTERM like Ctrl-C, so that files are closed and the message about the interruption is printed."""
     raise KeyboardInterrupt
 
 

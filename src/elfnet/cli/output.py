@@ -1,4 +1,4 @@
-"""Printing results: tables for people, JSON for programs."""
+"""Output of the verbs: result tables for the terminal, JSON, and predictions as JSON lines, CSV or columns."""
 
 import csv
 import json
@@ -14,32 +14,45 @@ from elfnet.inference.model import Prediction
 from elfnet.inference.predict_files import Classified
 
 DASH = "–"
+"""Stands for a missing value."""
+
+BASELINES = ("line search", "geometric")
+"""Rules of baseline points, which are many and hidden by default."""
+
+FORMATS = ("jsonl", "csv", "table")
+"""Formats of predictions."""
+
+# Characters that make spreadsheets read a cell as a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def console() -> Console:
-    """Standard output; plain and wide in a pipe, so that lines are not broken in the middle."""
+    """Return a console on standard output; if that is not a terminal, 160 columns wide."""
     return Console(width=None if sys.stdout.isatty() else 160, highlight=False)
 
 
 def print_json(content: Any) -> None:
+    """Print indented JSON to standard output."""
     sys.stdout.write(json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
 def percent(value: float | None) -> str:
-    """A fraction in percent; nothing to measure is a dash, never a zero."""
+    """Format a fraction in percent; None is a dash."""
     return DASH if value is None else f"{100 * value:.1f}"
 
 
 def shares(values: Sequence[float]) -> str:
+    """Format fractions as whole percentages separated by slashes."""
     return " / ".join(f"{100 * value:.0f}" for value in values)
 
 
-BASELINES = ("line search", "geometric")
-"""Rules that are there to compare with; their points are many."""
-
-
 def points_table(results: Mapping[str, Any], *, all_points: bool = True) -> Table:
-    """Operating points: accuracy by group against cost."""
+    """Return the table of operating points: accuracy by group, cost, and share of images per exit.
+
+    Args:
+        results: the content of metrics.json.
+        all_points: whether to show the baseline points.
+    """
     exits = len(results["exits"])
     shown = {
         name: point
@@ -53,7 +66,7 @@ def points_table(results: Mapping[str, Any], *, all_points: bool = True) -> Tabl
     table.add_column("point")
     for name in ("all", "many", "medium", "few", "mean cost", "worst cost"):
         table.add_column(name, justify="right")
-    table.add_column(f"leave at exit 1..{exits}, %" if exits > 1 else "exits", justify="right")
+    table.add_column(f"% at exit 1..{exits}" if exits > 1 else "exits", justify="right")
     for name, point in shown.items():
         by_group = point["accuracy_by_group"]
         table.add_row(
@@ -68,8 +81,8 @@ def points_table(results: Mapping[str, Any], *, all_points: bool = True) -> Tabl
 
 
 def exits_table(results: Mapping[str, Any]) -> Table:
-    """Every exit on its own, as if everybody left there."""
-    table = Table(title="If everybody left at", caption="calibration error: 15 bins, top label")
+    """Return the table of exits: accuracy, cost and calibration error if all images used the same exit."""
+    table = Table(title="If all images used one exit", caption="calibration error: 15 bins, top label")
     table.add_column("exit")
     for name in ("all", "many", "medium", "few", "cost", "calibration error"):
         table.add_column(name, justify="right")
@@ -84,18 +97,14 @@ def exits_table(results: Mapping[str, Any]) -> Table:
     return table
 
 
-FORMATS = ("jsonl", "csv", "table")
-
-# What spreadsheets take for a formula at the start of a cell.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-
-
 class Writer(Protocol):
+    """Writes predictions, one per image file."""
+
     def write(self, result: Classified) -> None: ...
 
 
 class JsonLines:
-    """One object a line, ASCII only, so that any file name survives."""
+    """Predictions as JSON lines: one object per line, ASCII only, so that all file names are preserved."""
 
     def __init__(self, out: TextIO, *, top: int) -> None:
         self._out, self._top = out, top
@@ -116,7 +125,7 @@ class JsonLines:
 
 
 class Csv:
-    """With a header line; an answer that was withheld is an empty cell."""
+    """Predictions as CSV with a header line; label cells are empty if the model abstains."""
 
     def __init__(self, out: TextIO, *, top: int) -> None:
         self._rows, self._top = csv.writer(out, lineterminator="\n"), top if top > 1 else 0
@@ -125,7 +134,7 @@ class Csv:
 
     def write(self, result: Classified) -> None:
         found = result.prediction
-        # The same file under a name that no spreadsheet computes.
+        # The same file, but spreadsheets do not read the name as a formula.
         file = f"./{result.file}" if result.file.startswith(_FORMULA) else result.file
         ranked: list[object] = [cell for pair in found.top for cell in pair] if self._top else []
         ranked += [""] * (2 * self._top - len(ranked))
@@ -136,7 +145,7 @@ class Csv:
 
 
 class Columns:
-    """For a terminal; the file name comes last, as it may be of any length."""
+    """Predictions in aligned columns for a terminal; the file name is last because its length varies."""
 
     def __init__(self, out: TextIO, *, top: int, longest_label: int) -> None:
         self._out, self._top = out, top
@@ -159,5 +168,5 @@ class Columns:
 
 
 def _writable(name: str) -> str:
-    """A file name that is no valid text is shown with replacement characters."""
+    """Replace bytes of a file name that are not valid text, so that it can be written."""
     return name.encode(errors="surrogateescape").decode(errors="replace")

@@ -1,4 +1,4 @@
-"""Watching a run: a progress bar on a terminal, one plain line an epoch in a pipe. Both go to standard error."""
+"""Progress of training and of file prediction on standard error: bars on a terminal, plain lines elsewhere."""
 
 import sys
 import time
@@ -14,12 +14,12 @@ from elfnet.recipe.stages import BALANCED, total_epochs
 
 
 def epoch_line(record: dict[str, Any], epochs: int) -> str:
-    """What is worth a look after every epoch."""
+    """Return the summary of one epoch: loss, calibration accuracy, share of examples per exit, time."""
     parts = [f"epoch {record['epoch'] + 1}/{epochs}", f"loss {record['loss']:.3f}"]
     if record["calibration_balanced_accuracy"] is not None:
         parts.append(f"calibration accuracy {percent(record['calibration_balanced_accuracy'])} %")
     if len(record["exit_share"]) > 1:
-        parts.append(f"leave at {shares(record['exit_share'])} %")
+        parts.append(f"exit shares {shares(record['exit_share'])} %")
     if record["weights"] != "none":
         parts.append(f"{record['weights']} weights")
     if record.get("stage") == BALANCED:
@@ -29,7 +29,10 @@ def epoch_line(record: dict[str, Any], epochs: int) -> str:
 
 
 class Watch:
-    """An observer of a training run, for `with`."""
+    """Observer of a training run that shows its progress; a context manager.
+
+    On a terminal it shows a progress bar and one line per epoch, elsewhere only the lines.
+    """
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False)
@@ -54,6 +57,7 @@ class Watch:
         self._progress.stop()
 
     def say(self, line: str) -> None:
+        """Print one line, above the progress bar if there is one."""
         if self._progress.disable:
             sys.stderr.write(line + "\n")
             sys.stderr.flush()
@@ -61,6 +65,7 @@ class Watch:
             self._progress.console.print(line, markup=False)
 
     def started(self, recipe: Recipe, info: dict[str, Any], epochs_done: int) -> None:
+        """Describe the run: network, data and machine; for a resumed run also the epochs that are done."""
         self._epochs = total_epochs(recipe)
         machine, data = info["machine"], info["data"]
         how = [machine["device"], machine["precision"], f"{machine['threads']} threads"]
@@ -69,32 +74,36 @@ class Watch:
         examples = "rows" if recipe.data.source == "features" else "images"
         self.say(
             f"{network} on {data['train']:,} {examples} of {len(data['class_names'])} classes "
-            f"({max(data['class_counts'])} to {min(data['class_counts'])} a class); {', '.join(how)}"
+            f"({max(data['class_counts'])} to {min(data['class_counts'])} per class); {', '.join(how)}"
         )
         if "weights" in info and not epochs_done:
             self.say(info["weights"]["summary"])
         if "refit" in info and not epochs_done:
             self.say(info["refit"]["summary"])
         if epochs_done:
-            self.say(f"going on after epoch {epochs_done}/{self._epochs}")
+            self.say(f"resuming after epoch {epochs_done}/{self._epochs}")
         self._progress.update(self._bar, total=self._epochs, completed=epochs_done)
         self._began = time.monotonic()
 
     def step(self, step: int, steps: int) -> None:
+        """Show the number of the current step in the progress bar."""
         if not self._progress.disable:
             done = int(self._progress.tasks[0].completed)
             self._progress.update(self._bar, description=f"epoch {min(done + 1, self._epochs)}, step {step}/{steps}")
 
     def epoch(self, record: dict[str, Any]) -> None:
+        """Advance the progress bar and print the line of a finished epoch."""
         self._progress.update(self._bar, completed=record["epoch"] + 1)
         self.say(epoch_line(record, self._epochs))
 
 
 class FileProgress:
-    """For `with`. The number of files is not known before the last: folders and lists are read as they come.
+    """Progress of predictions for image files; a context manager.
+
+    The total is unknown, because folders and lists are read while predictions are made.
 
     Args:
-        shown: False where the results themselves go to the terminal.
+        shown: whether to show the bar; False if the predictions themselves go to the terminal.
     """
 
     def __init__(self, *, shown: bool) -> None:
@@ -120,10 +129,11 @@ class FileProgress:
         self._progress.stop()
 
     def step(self) -> None:
+        """Count one more image."""
         self._progress.update(self._bar, advance=1, failed=self._failed)
 
     def complain(self, reason: str) -> None:
-        """One line, whatever a file's name holds."""
+        """Print why a file was not read, on one line and without control characters."""
         self._failed += 1
         line = "".join(character if character.isprintable() else "?" for character in " ".join(reason.split()))
         if self._progress.disable:

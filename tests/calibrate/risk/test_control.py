@@ -220,7 +220,7 @@ def test_the_seed_decides(draw: Draw) -> None:
         ({"loss": "acuracy"}, r"unknown risk control loss 'acuracy'; did you mean 'accuracy'"),
         ({"groups": "all"}, r"unknown grouping 'all'.*none, true, predicted"),
         ({"candidates": []}, r"risk control has no candidates"),
-        ({"candidates": [uniform_policy("x", 0.5, 4, 1.0)]}, r"candidate 'x' is for 4 exits, the exit table has 3"),
+        ({"candidates": [uniform_policy("x", 0.5, 4, 1.0)]}, r"candidate 'x' has 4 exits, but the exit table has 3"),
     ],
 )
 def test_wrong_requests_are_refused(draw: Draw, asked: dict[str, Any], message: str) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from elfnet.calibrate.risk.bounds import betting_p_values
-from elfnet.calibrate.risk.losses import LossForm, full_depth_answer, loss_form, outcomes_of
+from elfnet.calibrate.risk.losses import LossForm, full_depth_prediction, loss_form, outcomes_of
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.metrics import measure
 from elfnet.evaluate.replay import replay
@@ -29,7 +29,7 @@ def test_disagreement_reads_no_labels_and_is_never_below_the_accuracy_lost(popul
     early_N = replay(population, policies[1]).prediction_N
     np.testing.assert_array_equal(agreement_PN[1], early_N != population.logits_NEC[:, -1].argmax(axis=1))
     assert (agreement_PN >= outcomes_of(population, policies, "accuracy").loss_PN).all()
-    np.testing.assert_array_equal(full_depth_answer(population), population.logits_NEC[:, -1].argmax(axis=1))
+    np.testing.assert_array_equal(full_depth_prediction(population), population.logits_NEC[:, -1].argmax(axis=1))
 
 
 def test_forms_rescale_to_the_unit_interval() -> None:

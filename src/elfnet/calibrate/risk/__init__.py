@@ -1,4 +1,4 @@
-"""Promises: thresholds whose loss of accuracy is bounded with a given probability."""
+"""Risk control: policies whose loss of accuracy is bounded with a given probability."""
 
 from typing import TYPE_CHECKING
 

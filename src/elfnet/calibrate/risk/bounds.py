@@ -1,19 +1,21 @@
-"""The betting p-value and bound for the mean of losses in [0, 1] (Waudby-Smith and Ramdas 2024).
+"""P-values and upper confidence bounds for the mean of losses in [0, 1]: betting and Hoeffding-Bentkus.
 
-A gambler who believes that the mean is below m starts with capital 1 and stakes on every loss z_i in turn:
+Betting (Waudby-Smith and Ramdas 2024). To test whether the mean is below m, start with capital 1 and bet on each loss
+z_i in turn:
 
     K_t(m) = prod_{i <= t} (1 + l_i (m - z_i)),   l_i = min( sqrt(2 log(1/delta) / (n s_{i-1})), c / (1 - m) )
 
-where s_{i-1} is the variance of the losses before i (with one pretended observation at 1/2, variance 1/4). If the mean
+where s_{i-1} is the variance of the losses before i (with one prior observation at 1/2, of variance 1/4). If the mean
 is m or more, the capital is a nonnegative supermartingale, so it ever reaches 1/delta with probability at most delta
-(Ville): 1 / max_t K_t(m) is a p-value. K_t(m) grows with m, so the limits that are rejected reach from the bound to 1.
-The stakes fit themselves to the variance of the losses, which is small where early exit rarely changes anything.
+(Ville's inequality): 1 / max_t K_t(m) is a p-value. K_t(m) grows with m, so the rejected limits reach from the bound
+to 1. The stakes adapt to the variance of the losses, which is small if early exit rarely changes the prediction. The
+losses must be in random order, since they are read one by one and a table may be sorted by class.
 
-The losses must come in random order: the gambler sees them one by one, and a table may be sorted by class.
+Hoeffding-Bentkus (Bates et al. 2021). With n losses of mean a, the p-value of "the mean is above m" is the smaller of
+exp(-n kl(a, m)) and e P(Binomial(n, m) <= ceil(n a)). It only depends on the mean of the losses.
 """
 
-# Shapes: P candidates, N examples
-# Shapes: P candidates
+# Shapes: P candidates, N examples, U distinct sums of losses
 
 import math
 from collections.abc import Callable
@@ -25,19 +27,22 @@ from numpy.typing import NDArray
 from elfnet.registry import Registry
 
 HALVINGS = 26
-"""Bounds are exact to 2 ** -26, far below one example in any table; rounding is towards the careful side."""
+"""Steps of the bisection for bounds: they are exact to 2 ** -26 and never too small."""
+
+LARGEST_STAKE = 0.75
+"""c: the share of the capital that one loss of 1 can take. It is below 1, so that the capital never becomes 0."""
 
 
 def smallest_rejected(
     rejected: Callable[[NDArray[np.float64]], NDArray[np.bool_]], candidates: int
 ) -> NDArray[np.float64]:
-    """The smallest limit in [0, 1] at which "the mean is above the limit" is rejected, shape (P,); 1 if none is.
+    """Return the smallest limit in [0, 1] at which "the mean is above the limit" is rejected, shape (P,); 1 if none is.
 
-    The test must be monotone: rejected at a limit, it is rejected at every larger one.
+    The test must be monotone: if it rejects a limit, it rejects every larger one.
 
     Args:
-        rejected: for one limit per candidate, whether each is rejected.
-        candidates: P.
+        rejected: maps one limit per candidate, shape (P,), to whether the test rejects it, shape (P,).
+        candidates: P, the number of candidates.
     """
     low_P, high_P = np.zeros(candidates), np.ones(candidates)
     for _ in range(HALVINGS):
@@ -48,14 +53,10 @@ def smallest_rejected(
     return high_P
 
 
-LARGEST_STAKE = 0.75
-"""c: the share of the capital that one loss of 1 can take. Below 1, so that the capital never becomes 0."""
-
-
 def betting_p_values(loss_PN: NDArray[np.float64], limit: float, delta: float) -> NDArray[np.float64]:
-    """The p-value of "the mean loss is above `limit`" for each candidate, shape (P,).
+    """Return the betting p-value of "the mean loss is above `limit`" for each candidate, shape (P,).
 
-    It is valid whatever `delta` is; the stakes are chosen to reach exactly this level soon.
+    It is valid for every `delta`; the stakes are optimised for a test at this level.
     """
     limit_P = np.full(len(loss_PN), limit)
     p_P: NDArray[np.float64] = np.exp(-_log_largest_capital(loss_PN, _stakes(loss_PN, delta), limit_P))
@@ -63,7 +64,7 @@ def betting_p_values(loss_PN: NDArray[np.float64], limit: float, delta: float) -
 
 
 def betting_upper_bounds(loss_PN: NDArray[np.float64], delta: float) -> NDArray[np.float64]:
-    """The smallest limit whose p-value is at most `delta`, shape (P,): above the mean with probability 1 - delta."""
+    """Return upper bounds on the mean losses that hold with probability 1 - delta each, by betting; shape (P,)."""
     stake_PN = _stakes(loss_PN, delta)
     enough = math.log(1.0 / delta)
     return smallest_rejected(
@@ -72,9 +73,9 @@ def betting_upper_bounds(loss_PN: NDArray[np.float64], delta: float) -> NDArray[
 
 
 def _stakes(loss_PN: NDArray[np.float64], delta: float) -> NDArray[np.float64]:
-    """l_i before its cap, shape (P, N); row entries depend on the losses before them only."""
+    """l_i before its cap, shape (P, N); each entry depends only on the losses before it."""
     examples = loss_PN.shape[1]
-    seen_N = np.arange(2, examples + 2)  # the losses so far and the pretended one
+    seen_N = np.arange(2, examples + 2)  # the losses so far and the prior observation
     mean_PN = (0.5 + np.cumsum(loss_PN, axis=1)) / seen_N
     variance_PN = (0.25 + np.cumsum((loss_PN - mean_PN) ** 2, axis=1)) / seen_N
     before_PN = np.empty_like(variance_PN)
@@ -87,7 +88,7 @@ def _stakes(loss_PN: NDArray[np.float64], delta: float) -> NDArray[np.float64]:
 def _log_largest_capital(
     loss_PN: NDArray[np.float64], stake_PN: NDArray[np.float64], limit_P: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """log max_t K_t, at least that of the starting capital: 0."""
+    """log max_t K_t, shape (P,); at least 0, the value of the starting capital."""
     cap_P1 = LARGEST_STAKE / np.maximum(1.0 - limit_P, np.finfo(np.float64).tiny)[:, None]
     gain_PN = np.minimum(stake_PN, cap_P1)
     gain_PN *= limit_P[:, None] - loss_PN
@@ -98,17 +99,17 @@ def _log_largest_capital(
 
 
 def hoeffding_bentkus_p_values(loss_PN: NDArray[np.float64], limit: float) -> NDArray[np.float64]:
-    """The p-value of "the mean loss is above `limit`" for each candidate, shape (P,)."""
+    """Return the Hoeffding-Bentkus p-value of "the mean loss is above `limit`" for each candidate, shape (P,)."""
     total_P, examples = loss_PN.sum(axis=1), loss_PN.shape[1]
     log_factorial = _log_factorials(examples)
     return np.array([math.exp(_log_p(float(total), examples, limit, log_factorial)) for total in total_P])
 
 
 def hoeffding_bentkus_upper_bounds(loss_PN: NDArray[np.float64], delta: float) -> NDArray[np.float64]:
-    """The smallest limit whose p-value is at most `delta`, shape (P,): above the mean with probability 1 - delta."""
+    """Return upper bounds on the mean losses that hold with probability 1 - delta each, shape (P,)."""
     examples = loss_PN.shape[1]
     log_factorial = _log_factorials(examples)
-    # Candidates next to each other often have the same sum of losses, and the bound depends on nothing else.
+    # The bound depends on the sum of losses only, and neighbouring candidates often have the same sum.
     total_U, where_P = np.unique(loss_PN.sum(axis=1), return_inverse=True)
 
     def rejected(limit_U: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -130,7 +131,7 @@ def _log_p(total: float, examples: int, limit: float, log_factorial: NDArray[np.
 
 
 def _relative_entropy(mean: float, limit: float) -> float:
-    """kl(a, b) = a log(a / b) + (1 - a) log((1 - a) / (1 - b)) of two coins, for 0 <= a <= b < 1; 0 log 0 is 0."""
+    """kl(a, b) = a log(a / b) + (1 - a) log((1 - a) / (1 - b)), for 0 <= a <= b < 1; 0 log 0 is 0."""
     first = mean * math.log(mean / limit) if mean > 0.0 else 0.0
     return first + (1.0 - mean) * (math.log1p(-mean) - math.log1p(-limit))
 
@@ -151,12 +152,12 @@ def _log_factorials(examples: int) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Method:
-    """Tests and bounds for the mean of losses in [0, 1]; time and memory grow linearly with P x N.
+    """Tests and bounds for the mean of losses in [0, 1]; time and memory are linear in P x N.
 
     Attributes:
         p_values: (loss_PN, limit, delta) -> p-values of "the mean is above limit", shape (P,).
-        upper_bounds: (loss_PN, delta) -> the smallest limits rejected at level delta, shape (P,).
-        prefers_signed: whether the signed form of the accuracy loss gives the tighter promise (see `losses`).
+        upper_bounds: (loss_PN, delta) -> upper bounds at level delta, shape (P,).
+        prefers_signed: whether the signed form of the accuracy loss gives the tighter bound (see `losses`).
     """
 
     p_values: Callable[[NDArray[np.float64], float, float], NDArray[np.float64]]

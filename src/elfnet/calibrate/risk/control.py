@@ -1,7 +1,7 @@
 """Risk control: the boldest policy that provably loses at most epsilon against full depth (Jazbec et al. 2024).
 
-Finite-sample and distribution-free: nothing is assumed of the model or the data but that the calibration examples are
-drawn like those that come later. The promise is for data like the calibration split, its mix of classes included.
+The guarantee holds for finite samples and any distribution. The only assumption is that later examples come from the
+distribution of the calibration split, including its class frequencies.
 """
 
 # Shapes: P candidates, N examples of the certification part
@@ -20,7 +20,7 @@ from elfnet.calibrate.risk.losses import (
     GROUPINGS,
     LOSSES,
     LossForm,
-    full_depth_answer,
+    full_depth_prediction,
     loss_form,
     members_by_group,
     outcomes_of,
@@ -36,15 +36,15 @@ from elfnet.registry import unknown_name
 
 @dataclass(frozen=True, kw_only=True)
 class RiskRequest:
-    """How promises are certified; the epsilons come on their own, as one request can serve several.
+    """How guarantees are certified; one request serves several epsilons.
 
     Attributes:
-        delta: the chance that a promise may be broken.
+        delta: probability that a guarantee is broken.
         method: `betting` or `hoeffding-bentkus`.
         procedure: `fixed-sequence` or `upper-bound`.
         loss: `accuracy` or `agreement`.
         groups: `none`, `true` or `predicted`.
-        seed: of the split and of the order of the examples.
+        seed: seed of the split and of the order of the examples.
         fraction: share of the examples that candidates are fitted on.
     """
 
@@ -57,7 +57,7 @@ class RiskRequest:
     fraction: float
 
     def __post_init__(self) -> None:
-        require_share("delta", self.delta, "the chance that the promise is broken")
+        require_share("delta", self.delta, "the probability that the guarantee is broken")
         require_share("fraction", self.fraction, "the share of the examples to fit on")
         for kind, name, choices in (
             ("risk control method", self.method, METHODS.names()),
@@ -78,12 +78,12 @@ class RiskRequest:
 
     @property
     def reads_labels(self) -> bool:
-        """Whether the labels of the calibration split play any part."""
+        """Whether the labels of the calibration split are used."""
         return self.loss == "accuracy" or self.groups == "true"
 
 
 def require_share(name: str, value: object, meaning: str) -> None:
-    """Refuse what is not strictly between 0 and 1."""
+    """Check that a value is strictly between 0 and 1; `meaning` explains it in the error message."""
     if not isinstance(value, Real) or not 0.0 < float(value) < 1.0:
         raise RequestError(f"{name}={value!r} must lie between 0 and 1, both excluded: it is {meaning}; try 0.05")
 
@@ -92,30 +92,30 @@ def require_share(name: str, value: object, meaning: str) -> None:
 class RiskControlled:
     """A policy whose risk is at most `epsilon` with probability at least 1 - `delta`.
 
-    The probability is over the draw of the calibration examples; the risk is the mean loss over new examples of the
-    same kind, in every group where groups were asked for.
+    The probability is over the random choice of the calibration examples. The risk is the mean loss over new examples
+    of the same distribution, in each group if there are groups.
 
     Attributes:
-        policy: the boldest certified candidate; full depth, which has no risk, where none is.
-        epsilon: the largest risk promised.
-        delta: the chance that the promise is broken: per policy, or for all epsilons together if `simultaneous`.
-        level: the level of each test; delta, or its share of delta if `simultaneous`.
-        simultaneous: whether all promises made together hold at once with probability 1 - delta.
+        policy: the last certified candidate; full depth, which has no risk, if no candidate is certified.
+        epsilon: the largest risk that is guaranteed.
+        delta: probability that the guarantee is broken: per policy, or for all epsilons together if `simultaneous`.
+        level: level of each test: delta, or delta / (number of epsilons) if `simultaneous`.
+        simultaneous: whether all guarantees hold at once with probability 1 - delta.
         method: `betting` or `hoeffding-bentkus`.
         procedure: `fixed-sequence` or `upper-bound`.
         loss: `accuracy` or `agreement`.
-        form: what the bound was computed for: `signed`, `clipped` or `agreement` (see `losses`).
+        form: form of the loss in the bound: `signed`, `clipped` or `agreement` (see `losses`).
         groups: `none`, `true` or `predicted`.
-        n_fitted: examples that the candidates were fitted on.
-        n_certified: examples that the promise was certified on.
-        n_certified_by_group: the same for each group.
-        n_candidates: candidates in the sequence.
-        n_candidates_certified: how many of the first ones passed.
-        empirical_risk: mean loss on the certification part; for `accuracy` the signed one, negative where exits gain.
-        empirical_risk_by_group: the same for each group.
+        n_fitted: number of examples that the candidates were fitted on.
+        n_certified: number of examples that the guarantee was certified on.
+        n_certified_by_group: number of certification examples in each group.
+        n_candidates: number of candidates in the sequence.
+        n_candidates_certified: number of candidates that passed before the first failure.
+        empirical_risk: mean loss on the certification part; for `accuracy` the signed loss, negative if exits gain.
+        empirical_risk_by_group: mean loss in each group.
         bound_or_p: p-value (`fixed-sequence`) or bound on the risk (`upper-bound`) of the worst group; 0 at full depth.
-        mean_cost: mean multiply-adds on the certification part, relative to the plain backbone.
-        full_depth_cost: the same for full depth.
+        mean_cost: mean cost on the certification part, in the table's unit.
+        full_depth_cost: mean cost of full depth.
     """
 
     policy: Policy
@@ -145,15 +145,15 @@ class RiskControlled:
         return 1.0 - self.mean_cost / self.full_depth_cost
 
     def policy_named(self, name: str) -> Policy:
-        """The policy under a name of one's own."""
+        """Return the policy with another name."""
         return replace(self.policy, name=name)
 
     def promise(self) -> dict[str, Any]:
-        """Everything but the policy, in plain JSON types: what an operating point carries along."""
+        """Return all fields except the policy in plain JSON types, to be stored with an operating point."""
         return {name: value for name, value in self.to_dict().items() if name != "policy"}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types."""
+        """Return all fields and `cost_saved` in plain JSON types."""
         return {**asdict(self), "policy": self.policy.to_dict(), "cost_saved": self.cost_saved}
 
 
@@ -170,23 +170,26 @@ def control_risk(
     seed: int = 0,
     fraction: float = 0.5,
 ) -> RiskControlled:
-    """The boldest policy whose risk is at most `epsilon`, with probability at least 1 - `delta`.
+    """Find the boldest candidate policy whose risk is at most `epsilon` with probability at least 1 - `delta`.
 
-    The promise is for the one policy returned: with several epsilons, each is broken with a chance of delta on its own.
-    `control_risks` with `simultaneous=True` makes promises that hold all at once.
+    The guarantee is for the returned policy alone: if this is called for several epsilons, each guarantee is broken
+    with probability delta. `control_risks` with `simultaneous=True` gives guarantees that hold all at once.
 
     Args:
-        table: of the calibration split; a table of the test split is refused.
-        epsilon: the largest risk, as a fraction: 0.01 is one point of accuracy (or 1 % of answers that differ).
-        delta: the chance that the promise is broken.
+        table: exit table of the calibration split; a table of the test split is refused.
+        epsilon: the largest risk, as a fraction: 0.01 is one point of accuracy (or 1 % of different predictions).
+        delta: probability that the guarantee is broken.
         candidates: policies from the safest to the boldest, chosen without this table; or a function that fits them
-            (thresholds, scales and their order) on the fitting part; uniform thresholds by default.
+            (thresholds, scales and their order) on the fitting part; one threshold for all exits by default.
         method: `betting` (tighter) or `hoeffding-bentkus`.
         procedure: `fixed-sequence` reports a p-value, `upper-bound` a bound on the risk; both certify the same policy.
-        loss: `accuracy` lost against full depth, or `agreement` with the full-depth answer, which needs no labels.
-        groups: the promise for each frequency group: by `true` class, by `predicted` class (no labels), or `none`.
-        seed: of the split and of the order of the examples.
+        loss: `accuracy` lost against full depth, or `agreement` with the prediction of full depth (no labels needed).
+        groups: guarantee in each frequency group, by `true` or by `predicted` class (no labels needed); or `none`.
+        seed: seed of the split and of the order of the examples.
         fraction: share of the examples that candidates are fitted on; the others certify.
+
+    Raises:
+        RequestError: a value is invalid, or the examples are too few for the guarantee.
     """
     request = RiskRequest(
         delta=delta, method=method, procedure=procedure, loss=loss, groups=groups, seed=seed, fraction=fraction
@@ -209,11 +212,11 @@ def control_risks(
     seed: int = 0,
     fraction: float = 0.5,
 ) -> tuple[RiskControlled, ...]:
-    """`control_risk` for several epsilons, in the order given, on one split of the table.
+    """Run `control_risk` for several epsilons on one split of the table; results are in the order of the epsilons.
 
-    By default delta holds per point: use it where one point is picked beforehand. With `simultaneous` each promise is
-    tested at delta / (number of epsilons), and the chance that *any* of them is broken is at most delta (Bonferroni):
-    use it where the point is picked later, or changed while running.
+    By default delta holds for each point: use this if one point is selected in advance. With `simultaneous` each
+    guarantee is tested at delta / (number of epsilons), and the probability that *any* of them is broken is at most
+    delta (Bonferroni): use this if the point is selected later or changed at run time.
     """
     request = RiskRequest(
         delta=delta, method=method, procedure=procedure, loss=loss, groups=groups, seed=seed, fraction=fraction
@@ -229,7 +232,7 @@ def control_risks(
 
 @dataclass(frozen=True, eq=False)
 class _Evidence:
-    """All that promises are made from: the candidates in order, and their losses on the certification part."""
+    """The data for certification: the candidates in order, and their losses on the certification part."""
 
     request: RiskRequest
     fitting: ExitTable
@@ -242,8 +245,8 @@ class _Evidence:
     @classmethod
     def of(cls, table: ExitTable, request: RiskRequest, candidates: Candidates | None) -> Self:
         require_calibration(table)
-        # Without labels, what the full network takes an example for stands in for its class.
-        class_N = table.labels_N if request.reads_labels else full_depth_answer(table)
+        # Without labels, the prediction of full depth replaces the class of an example.
+        class_N = table.labels_N if request.reads_labels else full_depth_prediction(table)
         if (class_N == class_N[0]).all():
             raise RequestError(
                 f"all {table.examples} examples of the {table.split} exit table are of one class "
@@ -251,10 +254,10 @@ class _Evidence:
             )
         fitting, certifying = split_table(table, request.fraction, request.seed, strata_N=class_N)
         policies = ordered_candidates(fitting, candidates)
-        # Full depth, which the candidates are compared with, reads logits as they do.
+        # Full depth uses the logit adjustment of the candidates that are compared with it.
         if policies:
             certifying = replace(certifying, adjustment=_common_adjustment(policies))
-        # Betting takes the examples one by one, and tables may be sorted by class.
+        # Betting reads the examples one by one, and tables may be sorted by class.
         order_N = np.random.default_rng([request.seed, 1]).permutation(certifying.examples)
         members = {name: member_N[order_N] for name, member_N in members_by_group(certifying, request.groups).items()}
         loss_PN, mean_cost_P = outcomes_of(certifying, policies, request.loss)
@@ -272,19 +275,19 @@ class _Evidence:
             form=request.form,
             procedure=request.procedure,
         )
-        nobody_early = full_depth(
+        full_policy = full_depth(
             self.certifying.exits,
             self.certifying.confidence_scale,
             measure=self.certifying.confidence_measure,
             adjustment=self.certifying.adjustment,
         )
-        full_depth_cost = mean_cost = float(self.certifying.cost_under(nobody_early)[-1])
+        full_depth_cost = mean_cost = float(self.certifying.cost_under(full_policy)[-1])
         if certified.passed:
             boldest = certified.passed - 1
             policy, loss_N = self.policies[boldest], self.loss_PN[boldest]
             mean_cost = float(self.mean_cost_P[boldest])
         else:
-            policy = nobody_early
+            policy = full_policy
             loss_N = np.zeros(self.certifying.examples, dtype=np.int8)
         return RiskControlled(
             policy=policy,
@@ -310,7 +313,7 @@ class _Evidence:
         )
 
     def _require_enough(self, epsilon: float, level: float) -> None:
-        """Refuse a promise that even a policy without any loss could not be certified for."""
+        """Refuse a guarantee that could not be certified even for a policy without any loss."""
         bounds, form = self.request.bounds, self.request.form
         for name, member_N in self.members.items():
             found = int(member_N.sum())
@@ -319,8 +322,8 @@ class _Evidence:
             needed = fewest_examples(epsilon=epsilon, delta=level, method=bounds, form=form)
             group = "" if self.request.groups == "none" else f" of group {name!r} (by {self.request.groups} class)"
             raise TooFewExamplesError(
-                f"epsilon={epsilon:g} at delta={level:g} needs at least {needed} examples{group} to certify on, and "
-                f"fraction={self.request.fraction:g} leaves {found}; calibrate on more, or ask for a larger epsilon",
+                f"epsilon={epsilon:g} at delta={level:g} needs at least {needed} examples{group} to certify on, but "
+                f"fraction={self.request.fraction:g} leaves {found}; calibrate on more, or use a larger epsilon",
                 epsilon=epsilon,
             )
 
@@ -330,7 +333,7 @@ def _common_adjustment(policies: Sequence[Policy]) -> LogitAdjustment | None:
     for policy in policies:
         if policy.adjustment != first.adjustment:
             raise RequestError(
-                f"candidates {first.name!r} and {policy.name!r} adjust logits differently, and are compared with one "
-                "full depth; give candidates with one adjustment"
+                f"candidates {first.name!r} and {policy.name!r} have different logit adjustments; give candidates with "
+                "the same adjustment"
             )
     return first.adjustment

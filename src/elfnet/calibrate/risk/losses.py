@@ -1,21 +1,20 @@
-"""What early exit costs in answers: the loss of every example against full depth.
+"""Losses of risk control: the loss of every example against full depth, and the groups that a guarantee holds for.
 
-`accuracy`: (full depth right) - (early answer right), in {-1, 0, 1}. Its mean is the accuracy that a policy loses,
-which is what users ask about; where leaving early is *better* it is negative. Two forms bound this mean:
+`accuracy`: (full depth correct) - (policy correct), in {-1, 0, 1}. Its mean is the accuracy that a policy loses. It is
+negative if early exit is *better*. Two forms bound this mean:
 
-- `signed`: the loss itself, rescaled from [-1, 1] to [0, 1]. Examples that early exit gains pay for those it loses.
-- `clipped`: max(loss, 0), whose mean is never below the signed one: a bound on it is a bound on the accuracy lost.
+- `signed`: the loss itself, rescaled from [-1, 1] to [0, 1]. Gains of early exit offset its losses.
+- `clipped`: max(loss, 0). Its mean is never below the signed one, so a bound on it also bounds the accuracy lost.
 
-Betting uses the signed form: for the same stake every factor of the capital is at least as large as for the clipped
-form, so the bound is tighter and nothing is given away. Hoeffding-Bentkus uses the clipped one: it sees only the range
-and the mean, and in [0, 1] a loss that is nearly always "no change" would sit at 1/2, where that bound is widest.
+Betting uses the signed form: for the same stake every factor of the capital is at least as large as with the clipped
+form, so the bound is tighter. Hoeffding-Bentkus uses the clipped form: it only depends on the mean, and a signed loss
+that is mostly 0 has a rescaled mean near 1/2, where that bound is widest.
 
-`agreement`: whether the early answer differs from the full-depth one, in {0, 1}. It needs no labels, and its mean is
+`agreement`: whether the prediction differs from that of full depth, in {0, 1}. It needs no labels, and its mean is
 never below the accuracy lost.
 """
 
-# Shapes: P candidates, N examples, E exits
-# Shapes: N examples
+# Shapes: P policies, N examples, C classes
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,15 +30,16 @@ from elfnet.evaluate.replay import confidences_for_policy, replay
 from elfnet.exits.policy import ConfidenceSpec, Policy
 
 LOSSES = ("accuracy", "agreement")
+GROUPINGS = ("none", "true", "predicted")
 
 
 @dataclass(frozen=True)
 class LossForm:
-    """A loss in [low, 1] and its way to [0, 1], which keeps order and means.
+    """The form of a loss with values in [low, 1], and its linear map to [0, 1].
 
     Attributes:
         name: `signed`, `clipped` or `agreement`.
-        low: the smallest value.
+        low: the smallest value of the loss.
     """
 
     name: str
@@ -52,34 +52,39 @@ class LossForm:
         return self.low + unit * (1.0 - self.low)
 
     def unit_losses(self, loss_PN: NDArray[np.int8]) -> NDArray[np.float64]:
-        """The losses of `outcomes_of`, in this form and rescaled to [0, 1]."""
+        """Return the losses of `outcomes_of` in this form, rescaled to [0, 1]."""
         clipped_PN = np.maximum(loss_PN, self.low)
         unit_PN: NDArray[np.float64] = (clipped_PN - self.low) / (1.0 - self.low)
         return unit_PN
 
 
 def loss_form(loss: str, *, prefers_signed: bool) -> LossForm:
-    """The form in which a method bounds this loss."""
+    """Return the form in which a method bounds this loss."""
     if loss == "agreement":
         return LossForm("agreement", 0.0)
     return LossForm("signed", -1.0) if prefers_signed else LossForm("clipped", 0.0)
 
 
 class Outcomes(NamedTuple):
-    """What P policies do with N examples: the loss of each example, and the mean cost of each policy."""
+    """Loss of each example under P policies, and mean cost of each policy."""
 
     loss_PN: NDArray[np.int8]
     mean_cost_P: NDArray[np.float64]
 
 
 def outcomes_of(table: ExitTable, policies: Sequence[Policy], loss: str) -> Outcomes:
-    """Losses in {-1, 0, 1} for `accuracy`, {0, 1} for `agreement`; policies may differ in their confidence scales.
+    """Replay policies on a table and return their losses against full depth and their mean costs.
 
-    Full depth is the last exit on its own, also for a policy that combines exits. Its logits are adjusted as the table
-    says.
+    Losses are in {-1, 0, 1} for `accuracy` and in {0, 1} for `agreement`. Full depth is the last exit alone, even for a
+    policy that combines exits. Its logits have the adjustment of the table.
+
+    Args:
+        table: the examples.
+        policies: they may differ in their confidence scales.
+        loss: one of `LOSSES`.
     """
     by_scale: dict[ConfidenceSpec, ExitConfidences] = {}
-    full_N = full_depth_answer(table)
+    full_N = full_depth_prediction(table)
     loss_PN = np.empty((len(policies), table.examples), dtype=np.int8)
     mean_cost_P = np.empty(len(policies), dtype=np.float64)
     for p, policy in enumerate(policies):
@@ -96,28 +101,27 @@ def outcomes_of(table: ExitTable, policies: Sequence[Policy], loss: str) -> Outc
     return Outcomes(loss_PN, mean_cost_P)
 
 
-def full_depth_answer(table: ExitTable) -> NDArray[np.int64]:
-    """The answer of the last exit, shape (N,)."""
-    answer_N = np.empty(table.examples, dtype=np.int64)
+def full_depth_prediction(table: ExitTable) -> NDArray[np.int64]:
+    """Return the class predicted by the last exit, shape (N,)."""
+    prediction_N = np.empty(table.examples, dtype=np.int64)
     chunk = max(1, CHUNK_BYTES // (8 * table.classes))
     for start in range(0, table.examples, chunk):
         rows = slice(start, start + chunk)
-        answer_N[rows] = table.logits_at(table.exits - 1, rows).argmax(axis=1)
-    return answer_N
-
-
-GROUPINGS = ("none", "true", "predicted")
+        prediction_N[rows] = table.logits_at(table.exits - 1, rows).argmax(axis=1)
+    return prediction_N
 
 
 def members_by_group(table: ExitTable, groups: str) -> dict[str, NDArray[np.bool_]]:
-    """Who belongs to each group, shape (N,); a frequency group without classes is left out.
+    """Return the mask of the examples of each group, shape (N,), by the name of the group.
 
-    `none` is one group, `all`; `true` goes by the frequency group of the label, `predicted` by that of the full-depth
-    answer, which needs no labels.
+    Args:
+        table: the examples.
+        groups: `none` for one group `all`; `true` for frequency groups by label; `predicted` for frequency groups by
+            the prediction of full depth, which needs no labels. Frequency groups without classes are omitted.
     """
     if groups == "none":
         return {"all": np.ones(table.examples, dtype=np.bool_)}
-    class_N = table.labels_N if groups == "true" else full_depth_answer(table)
+    class_N = table.labels_N if groups == "true" else full_depth_prediction(table)
     group_C = table.group_of_class
     group_N = group_C[class_N]
     return {name: group_N == g for g, name in enumerate(GROUP_NAMES) if (group_C == g).any()}

@@ -1,4 +1,4 @@
-"""How many examples a promise needs at the least."""
+"""Sample size of risk control: the smallest number of examples that can certify a guarantee."""
 
 # Shapes: N examples
 
@@ -10,11 +10,16 @@ from elfnet.calibrate.risk.bounds import Method
 from elfnet.calibrate.risk.losses import LossForm
 from elfnet.errors import RequestError
 
-LARGEST_SEARCH = 2**22
+MAX_SEARCH = 2**22
+"""Largest number of examples that the search tries; more take too much memory."""
 
 
 class TooFewExamplesError(RequestError):
-    """A promise that these examples cannot certify, whatever the policy."""
+    """The examples are too few to certify a guarantee for any policy.
+
+    Attributes:
+        epsilon: the risk of the guarantee.
+    """
 
     def __init__(self, message: str, *, epsilon: float) -> None:
         super().__init__(message)
@@ -22,7 +27,7 @@ class TooFewExamplesError(RequestError):
 
 
 def enough_examples(examples: int, *, epsilon: float, delta: float, method: Method, form: LossForm) -> bool:
-    """Whether a policy that changes no answer of this many examples would be certified."""
+    """Whether a policy without any loss on this many examples would be certified."""
     if examples < 1:
         return False
     no_loss_1N = form.unit_losses(np.zeros((1, examples), dtype=np.int8))
@@ -30,13 +35,14 @@ def enough_examples(examples: int, *, epsilon: float, delta: float, method: Meth
 
 
 def fewest_examples(*, epsilon: float, delta: float, method: Method, form: LossForm) -> int:
-    """The smallest number of examples at which a policy that changes no answer is certified.
+    """Return the smallest number of examples at which a policy without any loss is certified.
 
-    No method needs fewer than log(delta) / log(1 - epsilon), which is how rarely losses of 1 could have stayed unseen.
-    Beyond four million examples this number itself is the answer: nobody has so many, and trying them takes memory.
+    No method needs fewer than log(delta) / log(1 - epsilon): with fewer examples, a policy that has a loss of 1 with
+    probability epsilon shows none of them with a probability above delta. If this lower bound is above `MAX_SEARCH`,
+    it is returned itself.
     """
     least = max(1, math.ceil(math.log(delta) / math.log1p(-epsilon) - 1e-9))
-    if least > LARGEST_SEARCH:
+    if least > MAX_SEARCH:
         return least
 
     def enough(examples: int) -> bool:

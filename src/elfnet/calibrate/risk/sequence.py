@@ -1,7 +1,6 @@
-"""Testing candidates in a fixed order until one fails."""
+"""Fixed-sequence testing: sequences of candidate policies, and tests in this order until the first candidate fails."""
 
-# Shapes: P candidates in order, B of them at a time, N examples, M members of one group
-# Shapes: N examples, T = E - 1 exits that have a threshold
+# Shapes: P candidates in order, B candidates of one chunk, N examples, M members of one group, E exits
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -21,13 +20,20 @@ from elfnet.exits.policy import NEVER, Policy
 
 PROCEDURES = ("fixed-sequence", "upper-bound")
 CHUNK_CELLS = 2**20
-"""Candidates x examples held as float64 at a time."""
+"""Largest number of candidates x examples in float64 arrays."""
 CHUNK_CANDIDATES = 16
-"""Not many more than needed are looked at after the first failure."""
+"""Largest number of candidates tested at once, so that few are computed after the first failure."""
+CANDIDATE_POINTS = 100
+"""Default number of candidates with one threshold for all exits."""
+PATH_POINTS = 40
+"""Default number of candidates with one threshold per exit."""
+
+Candidates = Sequence[Policy] | Callable[[ExitTable], Sequence[Policy]]
+"""Policies from the safest to the boldest, or a function that fits them on the fitting part of the table."""
 
 
 class Certified(NamedTuple):
-    """How many of the first candidates passed, and the p-value or bound of the last of them (None if none)."""
+    """Number of candidates that passed before the first failure, and the p-value or bound of the last that passed."""
 
     passed: int
     statistic: float | None
@@ -43,24 +49,24 @@ def certified_prefix(
     form: LossForm,
     procedure: str,
 ) -> Certified:
-    """The longest run of first candidates that all pass; every one after the first failure is left uncertified.
+    """Test the candidates in order and certify those before the first failure.
 
-    `fixed-sequence` (learn-then-test) passes a candidate if the p-value of "risk above epsilon" is at most delta,
-    `upper-bound` if its upper confidence bound at level delta is at most epsilon. Stopping at the first failure is what
-    makes both hold without a correction for the number of candidates: to certify a candidate that breaks the promise,
-    the *first* such candidate must have passed its own test, which happens with probability at most delta. This needs
-    no monotone risk, only an order chosen without these examples.
+    With `fixed-sequence` (learn-then-test) a candidate passes if the p-value of "risk above epsilon" is at most delta,
+    with `upper-bound` if its upper confidence bound at level delta is at most epsilon. Both need no correction for the
+    number of candidates, because they stop at the first failure: a candidate whose risk is above epsilon is only
+    certified if the *first* such candidate passes its test, which has a probability of at most delta. The risk need not
+    be monotone, but the order must be chosen without these examples.
 
-    A candidate passes if it passes in every group: the group that is worst off decides (largest p-value or bound), so
-    the promise holds in all groups at once and delta is not divided among them.
+    A candidate passes if it passes in every group. The worst group decides (largest p-value or bound), so the guarantee
+    holds in all groups at once, and delta is not divided among them.
 
     Args:
-        loss_PN: from `outcomes_of`, examples in random order.
-        members: who belongs to each group, shape (N,).
+        loss_PN: losses from `outcomes_of`, examples in random order.
+        members: mask of the examples of each group, shape (N,).
         epsilon: the largest risk allowed, in units of the loss.
         delta: the level of each test.
         method: how means are bounded.
-        form: what is bounded.
+        form: the form of the loss that is bounded.
         procedure: one of `PROCEDURES`.
     """
     candidates, examples = loss_PN.shape
@@ -86,17 +92,12 @@ def certified_prefix(
     return Certified(candidates, last)
 
 
-CANDIDATE_POINTS = 100
-
-Candidates = Sequence[Policy] | Callable[[ExitTable], Sequence[Policy]]
-"""Policies from the safest to the boldest, or a function that fits them on the fitting part (which it is given)."""
-
-
 def uniform_path(table: ExitTable, *, points: int = CANDIDATE_POINTS) -> tuple[Policy, ...]:
-    """One threshold for all exits, at equal steps of the observed confidences, from the dearest to the cheapest.
+    """Return policies with one threshold for all exits, from the most expensive to the cheapest.
 
-    A lower threshold lets everybody leave at the same exit or earlier, so the order by threshold is the order by cost,
-    here and on any other examples. Labels are not read. Full depth is left out: it needs no proof.
+    The thresholds are quantiles of the observed confidences. With a lower threshold every example exits at the same
+    exit or earlier, so the order by threshold is the order by cost on any examples. Labels are not used. Full depth is
+    omitted, because it has no risk.
     """
     confidences = compute_confidences(table)
     thresholds = spread_thresholds(confidences.confidence_NE[:, :-1], points)
@@ -105,33 +106,31 @@ def uniform_path(table: ExitTable, *, points: int = CANDIDATE_POINTS) -> tuple[P
 
 
 def ordered_candidates(fitting: ExitTable, candidates: Candidates | None) -> tuple[Policy, ...]:
-    """The sequence to test; it may depend on the fitting part only."""
+    """Return the sequence of candidates to test. It may depend on the fitting part of the table only."""
     if candidates is None:
         return uniform_path(fitting)
     chosen = tuple(candidates(fitting) if callable(candidates) else candidates)
     if not chosen:
-        raise RequestError("risk control has no candidates; give at least one policy, or none for the uniform path")
+        raise RequestError("risk control has no candidates; give at least one policy, or candidates=None for defaults")
     for policy in chosen:
         if policy.exits != fitting.exits:
             raise RequestError(
-                f"candidate {policy.name!r} is for {policy.exits} exits, the exit table has {fitting.exits}; "
+                f"candidate {policy.name!r} has {policy.exits} exits, but the exit table has {fitting.exits}; "
                 f"give policies of this model"
             )
     return chosen
 
 
-PATH_POINTS = 40
-
-
 def per_exit_path(
     fitting: ExitTable, *, scales: str = "auto", combine: str = "auto", points: int = PATH_POINTS
 ) -> tuple[Policy, ...]:
-    """Policies from the dearest to the cheapest; confidence, thresholds and order come from the fitting part alone.
+    """Return policies with one threshold per exit, from the most expensive to the cheapest.
 
-    They are steeper than one threshold for all exits: the same saving costs less accuracy.
+    Confidence, thresholds and order depend on the fitting part of the table only. These policies usually lose less
+    accuracy for the same saving than one threshold for all exits.
     """
     confidences = choose_confidence(fitting, scales=scales, combine=combine).compute_confidences(fitting)
     cheapest, dearest = float(fitting.cost_E[0]), min(1.0, float(fitting.cost_E[-1]))
-    # To six digits for readable names; dict.fromkeys, since a network with one price for all exits has one budget.
+    # Six digits for readable names. dict.fromkeys removes duplicates: if all exits cost the same, there is one budget.
     budgets = [max(cheapest, round(budget, 6)) for budget in np.linspace(dearest, cheapest, points).tolist()]
     return family_for_budgets(confidences, list(dict.fromkeys(budgets)))
