@@ -31,18 +31,9 @@ VERBS = {
     "recipes": "list and show recipes",
 }
 
-<<<<<<< HEAD
-# What to say of an interruption: the verbs whose work can be gone on with.
-GOES_ON = {
-    "train": "; what was finished is kept, and 'elfnet train --resume' goes on with the run",
-=======
-# Packages of the extra `train`, which the base installation does not have.
-TRAIN_EXTRA = {"torch", "lightning_fabric", "sklearn", "matplotlib", "onnx", "onnxscript"}
-
 # What the message about an interruption says for verbs that can be resumed.
 RESUME_HINTS = {
     "train": "; progress is saved; add --resume to the command to resume",
->>>>>>> house-calib
     "sweep": "; progress is saved; run the same command to resume",
     "reproduce": "; progress is saved; run the same command to resume",
 }
