@@ -101,7 +101,7 @@ def test_points_are_json_and_empty_groups_none(make_table: TableFactory) -> None
 
 
 def test_refusals(make_table: TableFactory) -> None:
-    with pytest.raises(RequestError, match="curve of 1 points"):
+    with pytest.raises(RequestError, match="a curve needs 2 or more points, not 1"):
         curve(compute_confidences(make_table()), points=1)
     with pytest.raises(RequestError, match="no examples"):
         curve(compute_confidences(make_table(examples=0)))
