@@ -92,7 +92,7 @@ def one_line(result: tuple[int, str, str], code: int) -> str:
 def test_export_says_what_it_did(elfnet: Call, finished: Path, tmp_path: Path) -> None:
     code, out, _ = elfnet("export", finished, "--out", tmp_path / "a.elfnet")
     assert code == 0
-    assert "against torch on 60 calibration images" in out
+    assert "compared with torch on 60 calibration images" in out
     assert "peak memory" in out
     assert f"bundle: {tmp_path / 'a.elfnet'}" in out
     before = (tmp_path / "a.elfnet").read_bytes()

@@ -180,7 +180,7 @@ def test_files_that_are_no_image(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(content)
         assert expected in refused(tmp_path / name)
     assert "no image" in refused(tmp_path / "nowhere.png")
-    assert "no image can be found" in refused(tmp_path)
+    assert "contains no image" in refused(tmp_path)
     assert "cannot read" in refused(tmp_path / "a.png" / "b.png")
 
 

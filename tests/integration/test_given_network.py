@@ -127,7 +127,7 @@ def test_bundle_answers_as_replay_does(trained: Trained, recipe: Recipe) -> None
         assert [answer.exit - 1 for answer in found] == expected.exit_N.tolist()
         left_early += sum(answer.exit == 1 for answer in found)
     assert left_early > 0
-    with pytest.raises(RequestError, match="no recipe describes: torch cannot rebuild it; choose backend onnxruntime"):
+    with pytest.raises(RequestError, match="which torch cannot rebuild from a recipe; choose backend onnxruntime"):
         load(trained.bundle, backend="torch")
 
 

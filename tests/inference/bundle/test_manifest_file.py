@@ -124,7 +124,7 @@ def _set(*path: str, value: Any) -> Callable[[Fields], None]:
         (_set("preprocessing", "resize", value="nearest"), "preprocessing.resize"),
         (_set("multiply_adds", "plain", value=101), "plain is not the sum"),
         (_set("multiply_adds", "heads", value=[5, 1]), "3 stages and 2 heads"),
-        (_set("variants", value={}), "no variant float32"),
+        (_set("variants", value={}), "the variant float32 is missing"),
         (_set("variants", "float32", "graphs", value=["stages/1.onnx"]), "has 1 stages, multiply_adds has 3"),
         (_set("files", "../../evil", value={"sha256": "0" * 64, "bytes": 1}), "files are not the weights and the"),
         (_set("files", "weights.safetensors", "sha256", value="0" * 63), "files.weights.safetensors.sha256"),
