@@ -70,9 +70,9 @@ def test_what_is_asked_for_is_done(make_table: TableFactory) -> None:
     on = choose_confidence(table, scales="own", combine="on")
     assert on.combine
     assert on.scale == (2.0,) * 4
-    derived = on.compute_confidences(table)
-    assert derived.combine
-    assert derived.confidence_scale == on.scale
+    confidences = on.compute_confidences(table)
+    assert confidences.combine
+    assert confidences.confidence_scale == on.scale
 
 
 def test_too_little_to_compare(make_table: TableFactory) -> None:

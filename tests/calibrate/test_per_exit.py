@@ -22,21 +22,21 @@ TableFactory = Callable[..., ExitTable]
 BUDGETS = (0.1, 0.2, 0.4, 0.55, 0.7, 0.9, 1.1, 1.2)
 
 
-def _measure(derived: ExitConfidences, policy: Policy) -> Metrics:
-    return measure(derived.table, replay(derived, policy))
+def _measure(confidences: ExitConfidences, policy: Policy) -> Metrics:
+    return measure(confidences.table, replay(confidences, policy))
 
 
 def _worst(metrics: Metrics) -> float:
     return min(accuracy for accuracy in metrics.accuracy_by_group.values() if accuracy is not None)
 
 
-def _every_point(derived: ExitConfidences) -> Sweep:
-    axes = [spread_thresholds(confidence_N[:, None], 2000) for confidence_N in derived.confidence_NE.T[:-1]]
-    return sweep(derived, np.array(list(product(*axes))))
+def _every_point(confidences: ExitConfidences) -> Sweep:
+    axes = [spread_thresholds(confidence_N[:, None], 2000) for confidence_N in confidences.confidence_NE.T[:-1]]
+    return sweep(confidences, np.array(list(product(*axes))))
 
 
-def _every_uniform_point(derived: ExitConfidences) -> Sweep:
-    return sweep_uniform(derived, spread_thresholds(derived.confidence_NE[:, :-1], 100_000))
+def _every_uniform_point(confidences: ExitConfidences) -> Sweep:
+    return sweep_uniform(confidences, spread_thresholds(confidences.confidence_NE[:, :-1], 100_000))
 
 
 HEADS = np.array([0.05, 0.2, 0.1, 0.0])
@@ -45,11 +45,11 @@ HEADS = np.array([0.05, 0.2, 0.1, 0.0])
 @pytest.mark.parametrize("head_cost_E", [None, HEADS], ids=["heads always run", "unused heads are not run"])
 def test_small_tables_against_brute_force(make_table: TableFactory, head_cost_E: NDArray[np.float64] | None) -> None:
     for seed in range(4):
-        derived = compute_confidences(make_table(examples=24, seed=seed, head_cost_E=head_cost_E))
-        every = _every_point(derived)
+        confidences = compute_confidences(make_table(examples=24, seed=seed, head_cost_E=head_cost_E))
+        every = _every_point(confidences)
         assert len(every.accuracy_P) == 25**3
-        for policy, budget in zip(family_for_budgets(derived, BUDGETS), BUDGETS, strict=True):
-            metrics = _measure(derived, policy)
+        for policy, budget in zip(family_for_budgets(confidences, BUDGETS), BUDGETS, strict=True):
+            metrics = _measure(confidences, policy)
             assert metrics.mean_cost <= budget + 1e-12
             allowed = every.mean_cost_P <= budget + 1e-12
             best = every.accuracy_P[allowed].max()
@@ -65,9 +65,9 @@ def test_small_tables_against_brute_force_floors(
     make_table: TableFactory, head_cost_E: NDArray[np.float64] | None
 ) -> None:
     for seed in range(4):
-        derived = compute_confidences(make_table(examples=24, seed=seed, head_cost_E=head_cost_E))
-        every = _every_point(derived)
-        full = _measure(derived, Policy("full", (NEVER,) * 3, derived.confidence_scale))
+        confidences = compute_confidences(make_table(examples=24, seed=seed, head_cost_E=head_cost_E))
+        every = _every_point(confidences)
+        full = _measure(confidences, Policy("full", (NEVER,) * 3, confidences.confidence_scale))
         for group, accuracy_P, reachable in (
             (None, every.accuracy_P, full.accuracy),
             ("worst", every.accuracy_PG.min(axis=1), _worst(full)),
@@ -75,7 +75,7 @@ def test_small_tables_against_brute_force_floors(
         ):
             assert reachable is not None
             for floor in (reachable, 0.9 * reachable, 0.5 * reachable, 0.0):
-                metrics = _measure(derived, thresholds_for_floor(derived, floor, group=group))
+                metrics = _measure(confidences, thresholds_for_floor(confidences, floor, group=group))
                 enough = accuracy_P >= floor - 1e-12
                 cheapest = every.mean_cost_P[enough].min()
                 assert metrics.mean_cost == pytest.approx(cheapest)
@@ -91,17 +91,17 @@ def test_never_worse_than_one_threshold_for_all(make_table: TableFactory, monkey
     for cells in (2**18, 8):
         monkeypatch.setattr(threshold_search, "GRID_CELLS", cells)
         for seed in range(2):
-            derived = compute_confidences(make_table(seed=seed))
-            uniform = _every_uniform_point(derived)
+            confidences = compute_confidences(make_table(seed=seed))
+            uniform = _every_uniform_point(confidences)
             gains = []
-            for policy, budget in zip(family_for_budgets(derived, BUDGETS), BUDGETS, strict=True):
-                metrics = _measure(derived, policy)
+            for policy, budget in zip(family_for_budgets(confidences, BUDGETS), BUDGETS, strict=True):
+                metrics = _measure(confidences, policy)
                 assert metrics.mean_cost <= budget + 1e-12
                 gains.append(metrics.accuracy - uniform.accuracy_P[uniform.mean_cost_P <= budget + 1e-12].max())
             assert min(gains) >= -1e-12
             assert max(gains) > 0.005
             for floor in (0.3, 0.5, 0.6):
-                cost = _measure(derived, thresholds_for_floor(derived, floor, group="worst")).mean_cost
+                cost = _measure(confidences, thresholds_for_floor(confidences, floor, group="worst")).mean_cost
                 enough = np.nanmin(uniform.accuracy_PG, axis=1) >= floor
                 assert cost <= uniform.mean_cost_P[enough].min() + 1e-12
 
@@ -110,23 +110,23 @@ def test_a_coarse_grid_is_made_up_for_by_small_steps(make_table: TableFactory, m
     monkeypatch.setattr(threshold_search, "GRID_CELLS", 64)
     missed = 0
     for seed in range(2):
-        derived = compute_confidences(make_table(examples=60, seed=seed))
-        every = _every_point(derived)
+        confidences = compute_confidences(make_table(examples=60, seed=seed))
+        every = _every_point(confidences)
         for budget in (0.3, 0.55, 0.7, 0.9):
-            accuracy = _measure(derived, thresholds_for_budget(derived, budget)).accuracy
+            accuracy = _measure(confidences, thresholds_for_budget(confidences, budget)).accuracy
             missed += round(60 * (every.accuracy_P[every.mean_cost_P <= budget + 1e-12].max() - accuracy))
     # Right answers short of the optimum in eight requests; changing one threshold at a time would miss 11.
     assert 0 <= missed <= 5
 
 
 def test_a_larger_budget_is_never_less_accurate(make_table: TableFactory) -> None:
-    derived = compute_confidences(make_table())
+    confidences = compute_confidences(make_table())
     budgets = np.linspace(0.1, 1.2, 12).tolist()
-    family = family_for_budgets(derived, budgets[::-1])
+    family = family_for_budgets(confidences, budgets[::-1])
     assert [policy.name for policy in family] == [f"budget={budget:g}" for budget in budgets[::-1]]
-    accuracies = [_measure(derived, policy).accuracy for policy in family]
+    accuracies = [_measure(confidences, policy).accuracy for policy in family]
     assert all(larger >= smaller for larger, smaller in pairwise(accuracies))
-    assert family_for_budgets(derived, budgets[::-1]) == family
+    assert family_for_budgets(confidences, budgets[::-1]) == family
 
 
 def test_the_worst_group_is_protected(make_table: TableFactory) -> None:
@@ -137,9 +137,9 @@ def test_the_worst_group_is_protected(make_table: TableFactory) -> None:
     table.logits_NEC[tail, 0, 0] = 6
     table.logits_NEC[~tail, 0] = 0
     table.logits_NEC[np.flatnonzero(~tail), 0, table.labels_N[~tail]] = 6
-    derived = compute_confidences(table)
-    overall = _measure(derived, thresholds_for_floor(derived, 0.6))
-    protected = _measure(derived, thresholds_for_floor(derived, 0.6, group="worst"))
+    confidences = compute_confidences(table)
+    overall = _measure(confidences, thresholds_for_floor(confidences, 0.6))
+    protected = _measure(confidences, thresholds_for_floor(confidences, 0.6, group="worst"))
     assert _worst(overall) == 0.0
     assert overall.mean_cost == pytest.approx(0.1)
     assert _worst(protected) >= 0.6
@@ -147,9 +147,9 @@ def test_the_worst_group_is_protected(make_table: TableFactory) -> None:
 
 
 def test_thresholds_lie_midway_between_confidences(make_table: TableFactory) -> None:
-    derived = compute_confidences(make_table())
+    confidences = compute_confidences(make_table())
     for threshold, confidence_N in zip(
-        thresholds_for_budget(derived, 0.6).thresholds, derived.confidence_NE.T, strict=False
+        thresholds_for_budget(confidences, 0.6).thresholds, confidences.confidence_NE.T, strict=False
     ):
         below, above = confidence_N[confidence_N <= threshold].max(), confidence_N[confidence_N > threshold].min()
         assert threshold == pytest.approx((below + above) / 2, abs=1e-12)
@@ -167,44 +167,46 @@ def test_of_equal_thresholds_the_highest(make_table: TableFactory) -> None:
 def test_counts_agree_with_the_sweep(make_table: TableFactory) -> None:
     # Rounded logits: many equal confidences, some of them 1.
     table = make_table(examples=90)
-    derived = compute_confidences(
+    confidences = compute_confidences(
         make_table(examples=90, logits_NEC=np.round(table.logits_NEC)), (1.0, 2.0, 40.0, 40.0)
     )
-    assert (derived.confidence_NE[:, 2] == 1.0).any()
-    space = ThresholdSpace(derived)
+    assert (confidences.confidence_NE[:, 2] == 1.0).any()
+    space = ThresholdSpace(confidences)
     axes = [np.arange(1, len(candidates), 2) for candidates in space.candidates]
     points = [c[axis] for c, axis in zip(space.candidates, axes, strict=True)]
-    figures, counted = sweep(derived, np.array(list(product(*points)))), space.grid(axes)
+    figures, counted = sweep(confidences, np.array(list(product(*points)))), space.grid(axes)
     np.testing.assert_array_equal(counted.right_P, np.rint(figures.accuracy_P * 90))
     np.testing.assert_allclose(counted.right_PG / space.size_G, figures.accuracy_PG, atol=1e-12)
     np.testing.assert_allclose(counted.cost_P, figures.mean_cost_P, atol=1e-9)
     thresholds_P, counted = space.uniform()
-    figures = sweep_uniform(derived, thresholds_P)
+    figures = sweep_uniform(confidences, thresholds_P)
     np.testing.assert_array_equal(counted.right_P, np.rint(figures.accuracy_P * 90))
     np.testing.assert_allclose(counted.cost_P, figures.mean_cost_P, atol=1e-9)
     # Positions stand for the same decisions as the thresholds that they are found for.
     for s in (0.0, 0.3, 0.77, 0.999, 1.0):
         same = [c[p] for c, p in zip(space.candidates, space.positions((s, s, s)), strict=True)]
         for k, threshold in enumerate(same):
-            np.testing.assert_array_equal(derived.confidence_NE[:, k] > threshold, derived.confidence_NE[:, k] > s)
+            np.testing.assert_array_equal(
+                confidences.confidence_NE[:, k] > threshold, confidences.confidence_NE[:, k] > s
+            )
 
 
 @pytest.mark.parametrize("exits", [1, 2, 3, 6])
 def test_any_number_of_exits(make_table: TableFactory, exits: int) -> None:
     logits_NEC = np.concatenate([make_table().logits_NEC, make_table(seed=1).logits_NEC], axis=1)[:, :exits]
     cost_E = np.linspace(0.3, 1.0, exits) if exits > 1 else np.ones(1)
-    derived = compute_confidences(make_table(logits_NEC=logits_NEC, cost_E=cost_E))
-    policy = thresholds_for_budget(derived, 1.0, name="mine")
+    confidences = compute_confidences(make_table(logits_NEC=logits_NEC, cost_E=cost_E))
+    policy = thresholds_for_budget(confidences, 1.0, name="mine")
     assert (policy.name, len(policy.thresholds)) == ("mine", exits - 1)
-    full = _measure(derived, Policy("full", (NEVER,) * (exits - 1), derived.confidence_scale))
-    assert _measure(derived, policy).accuracy >= full.accuracy
-    floor = thresholds_for_floor(derived, full.accuracy, name="floor")
-    assert _measure(derived, floor).mean_cost <= 1.0
+    full = _measure(confidences, Policy("full", (NEVER,) * (exits - 1), confidences.confidence_scale))
+    assert _measure(confidences, policy).accuracy >= full.accuracy
+    floor = thresholds_for_floor(confidences, full.accuracy, name="floor")
+    assert _measure(confidences, floor).mean_cost <= 1.0
     assert floor.name == "floor"
 
 
 def test_refusals(make_table: TableFactory) -> None:
-    derived = compute_confidences(make_table())
+    confidences = compute_confidences(make_table())
     for split, examples, message in (
         ("test", 60, "calibrating on the test split is refused"),
         ("calibration", 0, "no examples to calibrate on"),
@@ -217,15 +219,15 @@ def test_refusals(make_table: TableFactory) -> None:
         with pytest.raises(RequestError, match=message):
             family_for_budgets(refused, [0.6])
     with pytest.raises(RequestError, match=r"budget 0\.09 is below the cheapest exit; give 0\.1 or more"):
-        thresholds_for_budget(derived, 0.09)
+        thresholds_for_budget(confidences, 0.09)
     with pytest.raises(RequestError, match="budget nan"):
-        family_for_budgets(derived, [0.6, float("nan")])
+        family_for_budgets(confidences, [0.6, float("nan")])
     with pytest.raises(RequestError, match=r"budget=0\.6 is given twice"):
-        family_for_budgets(derived, [0.6, 0.7, 0.6])
+        family_for_budgets(confidences, [0.6, 0.7, 0.6])
     with pytest.raises(RequestError, match=r"'rare' is unknown.*many, medium, few, worst"):
-        thresholds_for_floor(derived, 0.5, group="rare")
+        thresholds_for_floor(confidences, 0.5, group="rare")
     with pytest.raises(RequestError, match="accuracy floor 60 is not between 0 and 1"):
-        thresholds_for_floor(derived, 60)
+        thresholds_for_floor(confidences, 60)
     no_few = compute_confidences(make_table(class_counts_C=np.array([500, 101, 100, 20, 50, 50])))
     with pytest.raises(RequestError, match=r"'few' has no examples.*many, medium, worst"):
         thresholds_for_floor(no_few, 0.5, group="few")
@@ -234,12 +236,12 @@ def test_refusals(make_table: TableFactory) -> None:
 
 @pytest.mark.parametrize("group", [None, "worst", "medium"])
 def test_a_floor_out_of_reach_says_what_is_reachable(make_table: TableFactory, group: str | None) -> None:
-    derived = compute_confidences(make_table())
-    full = _measure(derived, Policy("full", (NEVER,) * 3, derived.confidence_scale))
+    confidences = compute_confidences(make_table())
+    full = _measure(confidences, Policy("full", (NEVER,) * 3, confidences.confidence_scale))
     reachable = {None: full.accuracy, "worst": _worst(full)}.get(group, full.accuracy_by_group["medium"])
     assert reachable is not None
     with pytest.raises(RequestError, match="above what full depth reaches; give") as refused:
-        thresholds_for_floor(derived, reachable + 0.001, group=group)
+        thresholds_for_floor(confidences, reachable + 0.001, group=group)
     stated = float(str(refused.value).split("give ")[1].split()[0])
     assert reachable - 1e-4 <= stated <= reachable
-    thresholds_for_floor(derived, stated, group=group)
+    thresholds_for_floor(confidences, stated, group=group)

@@ -10,7 +10,7 @@ from PIL import Image
 
 from elfnet.calibrate.family import Family
 from elfnet.calibrate.measured_cost import MeasuredCost
-from elfnet.cli.bench import _grouped
+from elfnet.cli.bench import _points_by_reason
 from elfnet.evaluate.replay import replay
 from elfnet.evaluate.run import evaluate_run
 from elfnet.run.directory import open_run
@@ -80,7 +80,7 @@ def test_tables_for_people(elfnet: Call, finished: Path, photos: Path) -> None:
 
 def test_a_reason_that_holds_for_several_points_stands_there_once() -> None:
     uses = {"full": ["no", "nor this"], "accurate": ["no"], "economic": ["pays"]}
-    assert _grouped(uses) == {"no": ["full", "accurate"], "nor this": ["full"], "pays": ["economic"]}
+    assert _points_by_reason(uses) == {"no": ["full", "accurate"], "nor this": ["full"], "pays": ["economic"]}
 
 
 @pytest.mark.parametrize(

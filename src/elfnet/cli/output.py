@@ -66,7 +66,7 @@ def points_table(results: Mapping[str, Any], *, all_points: bool = True) -> Tabl
     table.add_column("point")
     for name in ("all", "many", "medium", "few", "mean cost", "worst cost"):
         table.add_column(name, justify="right")
-    table.add_column(f"% at exit 1..{exits}" if exits > 1 else "exits", justify="right")
+    table.add_column(f"share at exit 1..{exits}, %" if exits > 1 else "exits", justify="right")
     for name, point in shown.items():
         by_group = point["accuracy_by_group"]
         table.add_row(

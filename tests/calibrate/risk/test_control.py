@@ -27,12 +27,12 @@ def _few_candidates(fitting: ExitTable) -> tuple[Policy, ...]:
     return uniform_path(fitting, points=14)
 
 
-def _population_loss(derived: ExitConfidences, policy: Policy, *, agreement: bool = False) -> NDArray[np.int64]:
+def _population_loss(confidences: ExitConfidences, policy: Policy, *, agreement: bool = False) -> NDArray[np.int64]:
     """The loss of every example of the population, by its definition."""
     early_N, full_N, label_N = (
-        replay(derived, policy).prediction_N,
-        derived.prediction_NE[:, -1],
-        derived.table.labels_N,
+        replay(confidences, policy).prediction_N,
+        confidences.prediction_NE[:, -1],
+        confidences.table.labels_N,
     )
     if agreement:
         return np.where(early_N != full_N, 1, 0)
@@ -50,18 +50,18 @@ def _limit(delta: float, draws: int) -> float:
 
 def test_promises_are_kept(population: ExitTable, draw: Draw) -> None:
     """Over 1,000 draws of a calibration table, at most delta of the policies lose more than epsilon in truth."""
-    epsilon, delta, draws, derived = 0.05, 0.1, 1000, compute_confidences(population)
+    epsilon, delta, draws, confidences = 0.05, 0.1, 1000, compute_confidences(population)
     broken, naive_broken, saved = 0, 0, []
     for seed in range(draws):
         table = draw(300, seed)
         answer = control_risk(table, epsilon=epsilon, delta=delta, candidates=_few_candidates, seed=seed)
-        broken += int(_population_loss(derived, answer.policy).mean() > epsilon)
+        broken += int(_population_loss(confidences, answer.policy).mean() > epsilon)
         saved.append(answer.cost_saved)
         if seed < 60:  # the boldest policy whose risk *looks* small enough
             path = uniform_path(table)
             within = outcomes_of(table, path, "accuracy").loss_PN.mean(axis=1) <= epsilon
             naive = path[int(np.flatnonzero(within)[-1])]
-            naive_broken += int(_population_loss(derived, naive).mean() > epsilon)
+            naive_broken += int(_population_loss(confidences, naive).mean() > epsilon)
     report = f"broken in {broken} of {draws} draws; mean cost saved {np.mean(saved):.1%}"
     assert broken / draws <= _limit(delta, draws), report
     assert np.mean(saved) > 0.05, report
@@ -85,9 +85,9 @@ def test_promises_are_kept_at_the_edge(
     The tables are sorted by class, as tables often are. The class that loses most comes last: whoever bets on the
     examples in this order has won before it begins.
     """
-    epsilon, delta, draws, derived = 0.05, 0.2, 300, compute_confidences(population)
+    epsilon, delta, draws, confidences = 0.05, 0.2, 300, compute_confidences(population)
     falling = [uniform_policy(f"{s:.3f}", s, 3, 1.0) for s in np.linspace(0.95, 0.5, 200).tolist()]
-    risks = [_population_loss(derived, policy, agreement=loss == "agreement").mean() for policy in falling]
+    risks = [_population_loss(confidences, policy, agreement=loss == "agreement").mean() for policy in falling]
     edge = next(p for p, risk in enumerate(risks) if risk > epsilon)
     assert risks[edge] < epsilon + 0.003
     candidates = [falling[0], falling[edge // 2], falling[edge], falling[edge + 20], falling[-1]]
@@ -109,7 +109,7 @@ def test_promises_are_kept_at_the_edge(
 
 
 def test_promises_are_kept_in_every_group(population: ExitTable, draw: Draw) -> None:
-    epsilon, delta, draws, derived = 0.1, 0.2, 120, compute_confidences(population)
+    epsilon, delta, draws, confidences = 0.1, 0.2, 120, compute_confidences(population)
     group_N = population.group_of_class[population.labels_N]
     broken = {"true": 0, "none": 0}
     saved = []
@@ -118,7 +118,7 @@ def test_promises_are_kept_in_every_group(population: ExitTable, draw: Draw) -> 
             answer = control_risk(
                 draw(500, seed), epsilon=epsilon, delta=delta, candidates=_few_candidates, groups=groups, seed=seed
             )
-            loss_N = _population_loss(derived, answer.policy)
+            loss_N = _population_loss(confidences, answer.policy)
             broken[groups] += int(max(loss_N[group_N == g].mean() for g in range(3)) > epsilon)
             if groups == "true":
                 saved.append(answer.cost_saved)

@@ -130,7 +130,7 @@ def per_exit_path(
     accuracy for the same saving than one threshold for all exits.
     """
     confidences = choose_confidence(fitting, scales=scales, combine=combine).compute_confidences(fitting)
-    cheapest, dearest = float(fitting.cost_E[0]), min(1.0, float(fitting.cost_E[-1]))
+    cheapest, full = float(fitting.cost_E[0]), min(1.0, float(fitting.cost_E[-1]))
     # Six digits for readable names. dict.fromkeys removes duplicates: if all exits cost the same, there is one budget.
-    budgets = [max(cheapest, round(budget, 6)) for budget in np.linspace(dearest, cheapest, points).tolist()]
+    budgets = [max(cheapest, round(budget, 6)) for budget in np.linspace(full, cheapest, points).tolist()]
     return family_for_budgets(confidences, list(dict.fromkeys(budgets)))
