@@ -82,7 +82,7 @@ def test_an_interrupt_stops_after_the_epoch_and_the_same_command_resumes(
     assert signal.getsignal(signal.SIGINT) is before
     code, said, progress = elfnet(*words, "--json")
     assert code == 0
-    assert "going on after epoch 1/3" in progress
+    assert "resuming after epoch 1/3" in progress
     assert "left for all runs" in progress
     results = json.loads(said)
     assert (results["done"], results["runs"], results["stopped"]) == (1, 1, False)

@@ -192,7 +192,7 @@ def test_refused(make_family: FamilyFactory) -> None:
     with pytest.raises(RequestError, match=r"observed cost 70 is above 1\.2"):
         controller.observe([0.5, 70.0])
     for wrong in (float("nan"), -0.5):
-        with pytest.raises(RequestError, match=f"observed {wrong:g}; give"):
+        with pytest.raises(RequestError, match=f"observed value {wrong:g} must be a finite number"):
             controller.observe([0.5, wrong])
     assert controller.state.windows == 0
     assert controller.state.target == 0.62
