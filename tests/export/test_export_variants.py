@@ -202,7 +202,7 @@ def test_the_ratio_is_that_of_full_depth_within_rounds(monkeypatch: pytest.Monke
         assert (rounds, clock) == (3, time.process_time)
         for call in calls.values():
             call()
-        return {"own": [1.0, 8.0, 3.0], "plain": [2.0, 10.0, 4.0]}
+        return {"own": [1.0, 8.0, 3.0], "reference": [2.0, 10.0, 4.0]}
 
     monkeypatch.setattr(module, "taking_turns", turns)
     assert time_ratio(own, plain, images, rounds=3) == statistics.median([0.5, 0.8, 0.75])
