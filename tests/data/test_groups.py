@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from elfnet.data.long_tail import GROUP_NAMES, FrequencyGroups, exponential_counts
+from elfnet.data.long_tail import GROUP_NAMES, FrequencyGroups, exponential_counts, head_classes
 from elfnet.errors import RequestError
 
 
@@ -35,3 +35,17 @@ def test_medium_may_be_empty_but_groups_may_not_overlap() -> None:
 
 def test_the_rule_is_stated_in_words() -> None:
     assert FrequencyGroups().rule == "many > 100, medium 20..100, few < 20"
+
+
+@pytest.mark.parametrize(
+    ("counts", "head"),
+    [
+        ([50, 40, 30, 20], [True, True, False, False]),
+        ([20, 50, 30, 40], [False, True, False, True]),
+        ([9, 8, 7], [True, True, False]),
+        ([5, 5, 5, 5], [True, True, False, False]),
+        ([1], [True]),
+    ],
+)
+def test_head_is_the_more_frequent_half(counts: list[int], head: list[bool]) -> None:
+    assert head_classes(np.array(counts)).tolist() == head

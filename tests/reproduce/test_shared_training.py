@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_files import epoch_record, run_info
 from safetensors.torch import load_file
 
 from elfnet.recipe.load import load_recipe
@@ -14,6 +15,7 @@ from elfnet.reproduce.paper_table import TIERS, load_table
 from elfnet.reproduce.run import Outcome, reproduce_table
 from elfnet.reproduce.shared_training import start_from_shared
 from elfnet.run.directory import RunDirectory
+from elfnet.run.log import write_log
 from elfnet.train.run import train_recipe
 
 COLUMN = "cifar10-lt-100"
@@ -67,7 +69,7 @@ def test_training_alone_gives_the_same_weights(first: str, second: str, tiny: di
     outcome = reproduce_table("table2", together, rows=[first, second], columns=[COLUMN], settings=tiny)
     assert len(outcome.table["shared_trainings"]) == 1
     assert reproduce_table("table2", alone, rows=[second], columns=[COLUMN], settings=tiny).done == 1
-    assert "training_of" not in run_of(alone, second).info()
+    assert run_of(alone, second).info().training_of is None
     for checkpoint in ("last", "best"):
         assert_equal_weights(*(run_of(out, second).checkpoint(checkpoint) for out in (together, alone)))
 
@@ -86,7 +88,7 @@ def test_another_training_is_not_shared(settings: dict[str, Any], seed: int, tmp
     table, directory = load_table("table2"), TableDirectory(tmp_path)
     joint = Cell(table.row(JOINT), table.column(COLUMN), seed)
     recipe = load_recipe("digits/joint-ce-drw")
-    directory.run(joint).create(recipe, {})
+    directory.run(joint).create(recipe, run_info())
     (directory.run(joint).root / "checkpoints").mkdir()
     directory.run(joint).log_file.touch()
     entropy = Cell(table.row(ENTROPY), table.column(COLUMN), 0)
@@ -102,7 +104,7 @@ def test_only_the_epochs_that_differ_are_trained(tiny: dict[str, Any], tmp_path:
     # A log record includes the seconds of its epoch, so equal records are of the same epoch.
     assert weighted[0] == plain[0]
     assert weighted[1] != plain[1]
-    assert [epoch["weights"] for epoch in weighted] == ["none", "effective"]
+    assert [epoch.weights for epoch in weighted] == ["none", "effective"]
     assert outcome.table["shared_trainings"] == [{"row": "CE+DRW", "of": "CE", "epochs": 1, "runs": None}]
     assert "CE+DRW shares its first epoch with CE" in (tmp_path / "table.md").read_text()
 
@@ -112,7 +114,7 @@ def test_an_unfinished_run_shares_its_first_epochs(tiny: dict[str, Any], tmp_pat
     answers = iter([False, True, True])
     assert reproduce_table("table2", tmp_path, rows=["ce"], stop=lambda: next(answers), **request).stopped
     outcome = reproduce_table("table2", tmp_path, rows=["ce-drw"], **request)
-    assert (outcome.done, run_of(tmp_path, "ce-drw").info()["epochs_taken_over"]) == (1, 1)
+    assert (outcome.done, run_of(tmp_path, "ce-drw").info().epochs_taken_over) == (1, 1)
 
 
 def test_a_second_stage_follows_the_finished_training_of_another_row(
@@ -127,7 +129,7 @@ def test_a_second_stage_follows_the_finished_training_of_another_row(
     shutil.copytree(TableDirectory(filled[0]).run(plain).root, directory.run(plain).root)
     start_from_shared(refitted, recipe, directory, [plain])
     shared, alone = directory.run(refitted), RunDirectory(tmp_path / "alone")
-    assert (shared.info()["training_of"], shared.info()["epochs_taken_over"]) == ("ce", 2)
+    assert (shared.info().training_of, shared.info().epochs_taken_over) == ("ce", 2)
     train_recipe(recipe, shared.root, resume=True)
     train_recipe(recipe, alone.root)
     assert len(shared.log()) == 3
@@ -140,9 +142,9 @@ def test_rows_that_start_from_different_rows_share_nothing(tmp_path: Path) -> No
     other = Cell(crt.row.model_copy(update={"name": "crt-of-drw", "starts_from": "ce-drw"}), crt.column, 0)
     recipe = load_recipe("digits/crt", {"refit.run": "run", "train.epochs": 1})
     run = directory.run(crt)
-    run.create(recipe, {})
+    run.create(recipe, run_info())
     (run.root / "checkpoints").mkdir()
-    run.log_file.write_text("{}\n")
+    write_log(run.log_file, [epoch_record(0)])
     start_from_shared(other, recipe, directory, [crt])
     assert not directory.run(other).exists()
     same = Cell(crt.row.model_copy(update={"name": "crt-again"}), crt.column, 0)

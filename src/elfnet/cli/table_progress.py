@@ -1,10 +1,9 @@
 """Progress of `elfnet reproduce`: which run of how many, its epochs, and the remaining time."""
 
-from typing import Any
-
 from elfnet.cli.progress import Watch, epoch_line
 from elfnet.report.formatting import duration
 from elfnet.reproduce.cell import Cell
+from elfnet.run.log import EpochRecord
 
 
 class TableProgress(Watch):
@@ -20,8 +19,8 @@ class TableProgress(Watch):
     def remaining(self, seconds: float | None) -> None:
         self._remaining = "" if seconds is None else f"  about {duration(seconds)} left for all runs"
 
-    def epoch(self, record: dict[str, Any]) -> None:
-        self._progress.update(self._bar, completed=record["epoch"] + 1)
+    def epoch(self, record: EpochRecord) -> None:
+        self._progress.update(self._bar, completed=record.epoch + 1)
         self.say(epoch_line(record, self._epochs) + self._remaining)
 
     def run_finished(self, cell: Cell, failure: str | None) -> None:

@@ -19,7 +19,8 @@ from elfnet.recipe.schema import Recipe
 from elfnet.reproduce.cell import Cell
 from elfnet.reproduce.paper_table import PaperTable
 from elfnet.reproduce.recipe_diff import RecipeDict, recipe_dict, recipe_diff
-from elfnet.run.directory import RunDirectory, read_json
+from elfnet.run.directory import RunDirectory
+from elfnet.run.json_file import read_json
 
 _SEED = re.compile(r"seed(0|[1-9]\d*)(\.json)?")
 
@@ -96,7 +97,7 @@ class TableDirectory:
         # An unfinished run checks its data itself when it is resumed.
         if record is None or not _has_other_location(stored, requested):
             return
-        if load_splits(requested.data).fingerprint != run.info()["data"]["fingerprint"]:
+        if load_splits(requested.data).fingerprint != run.info().data.fingerprint:
             raise RequestError(
                 f"the data in {requested.data.root or requested.data.directory} differs from the data that the run in "
                 f"{run.root} was trained on; give another --out"

@@ -69,7 +69,7 @@ def _create_run(run: RunDirectory, recipe: Recipe, source: RunDirectory, epochs:
     # Settings that are not compared, such as threads and precision, stay those of the shared epochs.
     changes = {name: value for name, _, value in recipe_diff(settings, recipe_dict(recipe))}
     own = validate_recipe(str(partial.recipe_file), replace_settings(settings, changes))
-    partial.create(own, {**source.info(), "training_of": row, "epochs_taken_over": epochs})
+    partial.create(own, source.info().model_copy(update={"training_of": row, "epochs_taken_over": epochs}))
     partial.root.rename(run.root)
 
 

@@ -8,6 +8,7 @@ import torch
 from elfnet.data.images.transforms import workers_of
 from elfnet.data.loading.build import evaluation_batches, training_batches
 from elfnet.data.loading.feed import EvaluationFeed, PairedFeed, Pairing, Selection, TrainingFeed
+from elfnet.data.long_tail import head_classes
 from elfnet.data.splits import Splits
 from elfnet.losses.weighting import class_weights
 from elfnet.methods.mixup import PairMixing
@@ -17,17 +18,16 @@ from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import DataRecipe, Recipe
 from elfnet.recipe.stages import Stage
 from elfnet.run.checkpoint import Checkpoint
+from elfnet.run.info import Machine
 from elfnet.train.distributed import DistributedContext
 from elfnet.train.ema import WeightAverage
 from elfnet.train.forward import forward_and_mixing
 from elfnet.train.logging import Observer
 from elfnet.train.loop import Trainer
-from elfnet.train.machine import Machine
 from elfnet.train.optimizer import build_optimizer, restore_optimizer
 from elfnet.train.prepare import Prepared
 from elfnet.train.pruning import ExitHistory, Pruning, PruningSettings
 from elfnet.train.resizing import ProgressiveResizing
-from elfnet.train.statistics import head_classes
 
 # Added to the seed of the second sampler of BBN, so that its crops and flips differ from those of the first sampler.
 # No seed of a recipe is as large.
@@ -90,7 +90,7 @@ def assemble(
         reweight=recipe.criterion.reweight,
         schedule=objective.schedule,
         batches=batches,
-        is_head_C=head_classes(counts),
+        is_head_C=torch.from_numpy(head_classes(prepared.splits.class_counts_C)),
         seed=train.seed,
         accumulate=train.accumulate,
         mixing=mixing,

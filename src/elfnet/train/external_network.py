@@ -1,7 +1,6 @@
 """Train a network that the caller passes (`network=`) instead of the recipe's own: checks and its record."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
@@ -9,11 +8,12 @@ from elfnet.errors import RequestError
 from elfnet.models.build import network_of
 from elfnet.models.heads import LinearClassifier
 from elfnet.models.layers import evaluation_mode
-from elfnet.models.run_network import require_same_signature, signature_of
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import Recipe
 from elfnet.run.checkpoint import tensors_sha256
 from elfnet.run.directory import RunDirectory
+from elfnet.run.info import NetworkInfo, RunInfo
+from elfnet.run.network import require_same_signature, signature_of
 from elfnet.train.distributed import DistributedContext
 
 
@@ -24,7 +24,7 @@ def choose_network(
     classes: int,
     image_shape: tuple[int, int, int],
     processes: DistributedContext,
-) -> tuple[StagedNetwork, dict[str, Any] | None]:
+) -> tuple[StagedNetwork, NetworkInfo | None]:
     """Return the network to train, and the section of run.json about it if the caller passed it.
 
     Args:
@@ -40,14 +40,14 @@ def choose_network(
         built = processes.fail_together(lambda: network_of(recipe.model, classes=classes, image_channels=channels))
         return built, None
     described = processes.fail_together(lambda: _describe(given, recipe, classes=classes, image_shape=image_shape))
-    everywhere = processes.all_gather(described)
+    everywhere = processes.all_gather(described.to_json())
     processes.fail_together(lambda: _require_equal(everywhere))
     return given, described
 
 
 def _describe(
     network: StagedNetwork, recipe: Recipe, *, classes: int, image_shape: tuple[int, int, int]
-) -> dict[str, Any]:
+) -> NetworkInfo:
     """Check that the recipe can train the network, and return its section of run.json."""
     if network.classes != classes:
         raise RequestError(
@@ -79,29 +79,30 @@ def _describe(
     signature = signature_of(network, image_shape)
     if recipe.model.head == "cosine":
         _require_cosines(network, image_shape)
-    return {"given": True, "signature": signature, "first_weights_sha256": tensors_sha256(network.state_dict())}
+    weights_sha256 = tensors_sha256(network.state_dict())
+    return NetworkInfo(given=True, signature=signature, first_weights_sha256=weights_sha256)
 
 
-def require_same_network(run: RunDirectory, info: Mapping[str, Any], described: Mapping[str, Any] | None) -> None:
+def require_same_network(run: RunDirectory, info: RunInfo, described: NetworkInfo | None) -> None:
     """Refuse to resume a run with another network than it started with."""
     if described is None:
-        if "network" not in info:
+        if info.network is None:
             return
         raise RequestError(
             f"the run in {run.root} trains a network passed as network=; resume it from Python: "
             "train_recipe(..., resume=True, network=...)"
         )
-    require_same_signature(info, described["signature"], where=run.root)
+    require_same_signature(info, described.signature, where=run.root)
     # A resumed run loads its weights from the checkpoint, so the initial weights only matter without one.
-    there, now = info["network"]["first_weights_sha256"], described["first_weights_sha256"]
-    if not run.checkpoint("last").is_file() and now != there:
+    same_weights = info.network is not None and info.network.first_weights_sha256 == described.first_weights_sha256
+    if not run.checkpoint("last").is_file() and not same_weights:
         raise RequestError(
             f"the run in {run.root} has no checkpoint yet and started with other weights than network= has; "
             "build the network with the same seed as then, or give overwrite=True"
         )
 
 
-def _require_equal(descriptions: Sequence[Mapping[str, Any]]) -> None:
+def _require_equal(descriptions: Sequence[object]) -> None:
     """Refuse processes whose networks differ; each process builds its own."""
     if any(description != descriptions[0] for description in descriptions):
         raise RequestError(

@@ -16,6 +16,7 @@ from elfnet.methods.refit.classifiers import (
 from elfnet.methods.refit.resample import RESAMPLERS, Floats, Resampled
 from elfnet.methods.refit.resampled_fit import refit_on_resampled
 from elfnet.models.staged import StagedNetwork
+from elfnet.run.info import ResampledInfo
 
 NAMES = ("ant", "bee", "cat", "dog")
 
@@ -39,7 +40,7 @@ def test_every_exit_gets_the_fit_of_its_own_features(network: StagedNetwork, tra
         network, train, resample=first_two, neighbours=3, seed=7, weight_decay=0.01, class_names=NAMES
     )
     assert remarks == []
-    assert [one["examples"] for one in record["exits"]] == [8] * network.exits
+    assert [one.examples for one in record.exits if isinstance(one, ResampledInfo)] == [8] * network.exits
     keep = np.concatenate([np.flatnonzero(labels_N == c)[:2] for c in range(4)])
     for features_NF, classifier in zip(features_E, linear_classifiers(network), strict=True):
         expected = fit_softmax_regression(
@@ -58,7 +59,7 @@ def test_smote_with_a_class_of_two_says_so_once(network: StagedNetwork, train: L
     record, remarks = refit_on_resampled(
         network, train, resample=RESAMPLERS["smote"], neighbours=5, seed=0, weight_decay=2e-4, class_names=NAMES
     )
-    assert record["smaller_neighbourhoods"] == {"cat": 3, "dog": 1}
+    assert record.smaller_neighbourhoods == {"cat": 3, "dog": 1}
     assert remarks[0] == "smaller neighbourhoods than 5 in 2 small classes (cat 3, dog 1)"
-    assert [one["examples"] for one in record["exits"]] == [80] * network.exits
+    assert [one.examples for one in record.exits if isinstance(one, ResampledInfo)] == [80] * network.exits
     assert all(classifier.weight.isfinite().all() for classifier in linear_classifiers(network))

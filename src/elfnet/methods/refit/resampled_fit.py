@@ -3,7 +3,6 @@
 # Shapes: N examples, M examples after re-sampling, E exits, F features, C classes
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -17,6 +16,7 @@ from elfnet.methods.refit.classifiers import (
 from elfnet.methods.refit.resample import Resampled, Resampler, require_imbalanced_learn
 from elfnet.models.heads import LinearClassifier
 from elfnet.models.staged import StagedNetwork
+from elfnet.run.info import FitInfo, ResampledInfo
 
 CLASSES_SHOWN = 5
 """The number of class names in a remark."""
@@ -31,7 +31,7 @@ def refit_on_resampled(
     seed: int,
     weight_decay: float,
     class_names: Sequence[str],
-) -> tuple[dict[str, Any], list[str]]:
+) -> tuple[FitInfo, list[str]]:
     """Re-sample the features of every exit separately, and fit its classifier on them in place.
 
     Args:
@@ -43,28 +43,30 @@ def refit_on_resampled(
     """
     require_imbalanced_learn()
     features_E, labels_N = classifier_features(network, train)
-    exits: list[dict[str, Any]] = []
+    exits: list[ResampledInfo] = []
     smaller_neighbourhoods: dict[int, int] = {}
     remarks = []
     for number, (classifier, features_NF) in enumerate(zip(linear_classifiers(network), features_E, strict=True), 1):
         resampled = resample(features_NF.numpy(), labels_N, neighbours=neighbours, seed=seed)
-        exits.append(_fit_in_place(classifier, resampled, weight_decay))
-        exits[-1]["classes_as_they_were"] = [class_names[c] for c in resampled.unchanged_classes]
+        fitted = _fit_in_place(classifier, resampled, weight_decay, class_names)
+        exits.append(fitted)
         # It depends on the sizes of the classes only, so it is equal at every exit.
         smaller_neighbourhoods = resampled.smaller_neighbourhoods
-        if exits[-1]["largest_derivative"] > SMALL_GRADIENT:
-            remarks.append(f"the fit at exit {number} did not converge in {exits[-1]['steps']} steps")
+        if fitted.largest_derivative > SMALL_GRADIENT:
+            remarks.append(f"the fit at exit {number} did not converge in {fitted.steps} steps")
     if smaller_neighbourhoods:
         remarks.insert(0, _smaller_remark(smaller_neighbourhoods, neighbours, class_names))
-    unchanged = [f"{len(one['classes_as_they_were'])} at exit {number}" for number, one in enumerate(exits, 1)]
-    if any(one["classes_as_they_were"] for one in exits):
+    unchanged = [f"{len(one.classes_as_they_were)} at exit {number}" for number, one in enumerate(exits, 1)]
+    if any(one.classes_as_they_were for one in exits):
         remarks.append(f"classes without a change: {', '.join(unchanged)}")
     by_name = {class_names[c]: number for c, number in smaller_neighbourhoods.items()}
-    return {"exits": exits, "smaller_neighbourhoods": by_name}, remarks
+    return FitInfo(exits=tuple(exits), smaller_neighbourhoods=by_name), remarks
 
 
 @torch.no_grad()
-def _fit_in_place(classifier: LinearClassifier, resampled: Resampled, weight_decay: float) -> dict[str, Any]:
+def _fit_in_place(
+    classifier: LinearClassifier, resampled: Resampled, weight_decay: float, class_names: Sequence[str]
+) -> ResampledInfo:
     fit = fit_softmax_regression(
         torch.from_numpy(resampled.features_MF),
         torch.from_numpy(resampled.labels_M),
@@ -74,7 +76,12 @@ def _fit_in_place(classifier: LinearClassifier, resampled: Resampled, weight_dec
     )
     classifier.weight.copy_(fit.weight_CF)
     classifier.bias.copy_(fit.bias_C)
-    return {"examples": len(resampled.labels_M), "steps": fit.steps, "largest_derivative": fit.gradient}
+    return ResampledInfo(
+        examples=len(resampled.labels_M),
+        steps=fit.steps,
+        largest_derivative=fit.gradient,
+        classes_as_they_were=tuple(class_names[c] for c in resampled.unchanged_classes),
+    )
 
 
 def _smaller_remark(smaller: dict[int, int], neighbours: int, class_names: Sequence[str]) -> str:
