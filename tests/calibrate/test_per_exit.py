@@ -14,9 +14,10 @@ from elfnet.errors import RequestError
 from elfnet.evaluate.confidence import ExitConfidences, compute_confidences
 from elfnet.evaluate.curve import Sweep, spread_thresholds, sweep, sweep_uniform
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.metrics import Metrics, measure
+from elfnet.evaluate.metrics import measure
 from elfnet.evaluate.replay import replay
 from elfnet.exits.policy import NEVER, Policy
+from elfnet.run.results import Metrics
 
 TableFactory = Callable[..., ExitTable]
 BUDGETS = (0.1, 0.2, 0.4, 0.55, 0.7, 0.9, 1.1, 1.2)
