@@ -1,6 +1,7 @@
 """log.jsonl: one record per epoch, each line with a checksum of its own."""
 
 import json
+import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -85,6 +86,9 @@ def append_to_log(path: Path, record: EpochRecord) -> None:
     try:
         with path.open("a", encoding="utf-8") as file:
             file.write(log_line(record))
+            file.flush()
+            # The checkpoint, which is written next, must not be on disk before the record of its epoch.
+            os.fsync(file.fileno())
     except OSError as error:
         raise WorkError(f"cannot write {path}: {error.strerror}; free disk space and continue with --resume") from error
 
