@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import torch
 
 from elfnet.errors import RequestError
-from elfnet.models.build import network_of
 from elfnet.models.heads import LinearClassifier
 from elfnet.models.layers import evaluation_mode
 from elfnet.models.staged import StagedNetwork
@@ -17,32 +16,27 @@ from elfnet.run.network import require_same_signature, signature_of
 from elfnet.train.distributed import DistributedContext
 
 
-def choose_network(
-    given: StagedNetwork | None,
+def describe_network(
+    given: StagedNetwork,
     recipe: Recipe,
     *,
     classes: int,
     image_shape: tuple[int, int, int],
     processes: DistributedContext,
-) -> tuple[StagedNetwork, NetworkInfo | None]:
-    """Return the network to train, and the section of run.json about it if the caller passed it.
+) -> NetworkInfo:
+    """Check the network that the caller passed, in all processes, and return its section of run.json.
 
     Args:
-        given: the network that the caller passed; None: the recipe's own network is built.
         recipe: of the stage.
         image_shape: channels, height, width.
 
     Raises:
         RequestError: the network cannot be trained by this recipe on this data.
     """
-    if given is None:
-        channels = image_shape[0]
-        built = processes.fail_together(lambda: network_of(recipe.model, classes=classes, image_channels=channels))
-        return built, None
     described = processes.fail_together(lambda: _describe(given, recipe, classes=classes, image_shape=image_shape))
     everywhere = processes.all_gather(described.to_json())
     processes.fail_together(lambda: _require_equal(everywhere))
-    return given, described
+    return described
 
 
 def _describe(
@@ -86,8 +80,6 @@ def _describe(
 def require_same_network(run: RunDirectory, info: RunInfo, described: NetworkInfo | None) -> None:
     """Refuse to resume a run with another network than it started with."""
     if described is None:
-        if info.network is None:
-            return
         raise RequestError(
             f"the run in {run.root} trains a network passed as network=; resume it from Python: "
             "train_recipe(..., resume=True, network=...)"
@@ -118,9 +110,7 @@ def _require_cosines(network: StagedNetwork, image_shape: tuple[int, int, int]) 
     Linear classifiers of elfnet are recognised by their class. Any other head is run on large inputs, for which an
     unbounded output exceeds 1.
     """
-    way_out = (
-        "use elfnet.models.heads.CosineClassifier and attach_exits(..., classifier='cosine'), or set model.head=linear"
-    )
+    way_out = "use elfnet.models.CosineClassifier and attach_exits(..., classifier='cosine'), or set model.head=linear"
     needs = "model.head=cosine (which criterion.loss=ldam needs) expects cosines"
     for number, head in enumerate(network.heads, start=1):
         if any(isinstance(module, LinearClassifier) for module in head.modules()):

@@ -26,7 +26,7 @@ from elfnet.run.directory import RunDirectory
 from elfnet.run.info import Machine, RunInfo
 from elfnet.run.log import EpochRecord
 from elfnet.run.network import signature_of_run
-from elfnet.train.build import Assembled, assemble
+from elfnet.train.build import Assembled, assemble, second_stage_network, second_stage_state
 from elfnet.train.distributed import DistributedContext
 from elfnet.train.external_network import require_same_network
 from elfnet.train.launch import (
@@ -41,7 +41,6 @@ from elfnet.train.logging import Logger, Observer, Silent, open_loggers
 from elfnet.train.machine import device_and_precision, fabric_precision, run_info, tune_malloc
 from elfnet.train.prepare import Prepared, prepare
 from elfnet.train.refit import check_source, fit_run, is_fitted, keep_start
-from elfnet.train.second_stage import second_stage_network, second_stage_state
 from elfnet.train.state import OTHER_RUN, RunState, check_directory, keep, require_same_precision
 from elfnet.train.statistics import calibration_score, predictions
 
@@ -122,7 +121,8 @@ def open_or_create_run(prepared: Prepared, run: RunDirectory, *, overwrite: bool
     if run.exists() and not overwrite:
         info = run.info()
         info.require_same_data(prepared.splits.fingerprint, where=run.root, way_out=OTHER_RUN)
-        require_same_network(run, info, prepared.origin.network)
+        if info.network is not None or prepared.origin.network is not None:
+            require_same_network(run, info, prepared.origin.network)
         return info
     cost = count_cost(prepared.final_network, prepared.image_shape)
     info = run_info(prepared.recipe, prepared.splits, prepared.normalisation, cost)
