@@ -17,13 +17,12 @@ from elfnet.recipe.load import save_recipe, validate_recipe
 from elfnet.recipe.schema import Recipe
 from elfnet.recipe.stages import total_epochs
 from elfnet.reproduce.cell import Cell, cell_recipe, select_cells
-from elfnet.reproduce.directory import TableDirectory
+from elfnet.reproduce.directory import TableDirectory, branch_epochs, save_prefix, start_from_shared
 from elfnet.reproduce.paper_table import PaperTable, Tier, get_tier, load_table
 from elfnet.reproduce.plan import DONE, EpochTimes, PlannedRun, make_plan, measured_epoch_times, training_epochs
 from elfnet.reproduce.recipe_diff import recipe_dict, relocate
 from elfnet.reproduce.record import make_record
 from elfnet.reproduce.render import write_table
-from elfnet.reproduce.shared_training import branch_epochs, save_prefix, start_from_shared
 from elfnet.reproduce.summary import summarize
 from elfnet.run.directory import RunDirectory
 from elfnet.run.info import RunInfo
