@@ -19,9 +19,8 @@ from torch import Tensor, nn
 
 from elfnet.data.images.policies import RandAugment
 from elfnet.data.images.transforms import Augmentation
-from elfnet.data.loading.features import FeatureSource
 from elfnet.data.loading.feed import BatchSource, SampledFeed, TrainingBatch
-from elfnet.data.loading.memory import AugmentedSource
+from elfnet.data.loading.memory import AugmentedSource, FeatureSource
 from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.long_tail import head_classes
 from elfnet.data.sources.features import FeatureRows

@@ -17,8 +17,7 @@ from elfnet.data.splits import Splits
 from elfnet.data.types import Examples
 from elfnet.methods.refit.classifiers import LabelledFeed, classifier_tensor
 from elfnet.methods.refit.post_hoc import adjust_biases, normalise_weights, tau_remarks, taus_record
-from elfnet.methods.refit.resample import RESAMPLERS
-from elfnet.methods.refit.resampled_fit import refit_on_resampled
+from elfnet.methods.refit.resample import RESAMPLERS, refit_on_resampled
 from elfnet.methods.refit.source_run import open_source
 from elfnet.models.layers import freeze_all_but
 from elfnet.models.staged import StagedNetwork
