@@ -28,6 +28,7 @@ from elfnet.data.types import Ints
 from elfnet.exits.training_rule import TrainingRule
 from elfnet.losses.base import BaseLoss
 from elfnet.losses.elf import Distillation, ELFLoss
+from elfnet.losses.weighting import DeferredReweighting
 from elfnet.methods.cutmix import CutMix, MinorityCutMix
 from elfnet.methods.mixup import MixSchedule, Mixup, PairMixing, unmixed
 from elfnet.models.experts import ExpertNetwork
@@ -136,12 +137,13 @@ def trajectory(
         optimiser=build_optimizer(trained, lr=0.1, momentum=0.9, weight_decay=1e-3),
         loss=ELFLoss(
             CrossEntropy64(),
-            trained.exits,
+            exits=trained.exits,
             experts=trained.experts,
             distillation=Distillation(distil) if distil else None,
         ),
-        class_weights_C=torch.tensor([0.2, 0.8, 2.0], dtype=torch.float64),
-        reweight="inverse",
+        reweighting=DeferredReweighting(
+            torch.tensor([0.2, 0.8, 2.0], dtype=torch.float64), start=SWITCH, name="inverse"
+        ),
         schedule=Schedule(epochs=EPOCHS, lr=0.1, warmup=1, lr_steps=(3,), lr_factor=0.1, drw_start=SWITCH),
         batches=InFloat64(
             source(mix),

@@ -95,8 +95,8 @@ def _step(network: StagedNetwork, images: Tensor, rule: TrainingRule, after_exit
     """Gradients of the ELF loss; the exit that each example took."""
     network.zero_grad(set_to_none=True)
     answers_EBC, visited_EB = ExitingForward(network, rule, after_exit=after_exit)(images, TARGET_B)
-    loss = ELFLoss(CrossEntropy64(), network.exits, experts=network.experts)
-    loss(answers_EBC, Labels(TARGET_B), visited_EB, WEIGHTS_C).sum().backward()
+    loss = ELFLoss(CrossEntropy64(), exits=network.exits, experts=network.experts)
+    torch.autograd.backward(loss.at_exits(answers_EBC, Labels(TARGET_B), visited_EB, WEIGHTS_C).sum())
     return exit_taken(visited_EB)
 
 
@@ -277,8 +277,8 @@ def test_a_compiled_step_is_the_same_step(
     compiled.compile_for(len(images))
     network.zero_grad(set_to_none=True)
     answers_EBC, visited_EB = compiled(images, TARGET_B)
-    loss = ELFLoss(CrossEntropy64(), network.exits, experts=network.experts)
-    loss(answers_EBC, Labels(TARGET_B), visited_EB, WEIGHTS_C).sum().backward()
+    loss = ELFLoss(CrossEntropy64(), exits=network.exits, experts=network.experts)
+    torch.autograd.backward(loss.at_exits(answers_EBC, Labels(TARGET_B), visited_EB, WEIGHTS_C).sum())
     assert torch.equal(exit_taken(visited_EB), taken_B)
     found = _gradients(network)
     for name, gradient in expected.items():

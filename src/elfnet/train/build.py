@@ -9,7 +9,6 @@ from elfnet.data.images.transforms import workers_of
 from elfnet.data.loading.build import evaluation_batches, training_batches
 from elfnet.data.loading.feed import EvaluationFeed, PairedFeed, Pairing, Selection, TrainingFeed
 from elfnet.data.splits import Splits
-from elfnet.losses.weighting import class_weights
 from elfnet.methods.mixup import PairMixing
 from elfnet.methods.refit.build import freeze_what_stays
 from elfnet.models.layers import freeze_backbone
@@ -66,7 +65,7 @@ def assemble(
     recipe, train, processes = stage.recipe, stage.recipe.train, prepared.processes
     objective, counts = prepared.objectives[stage.name], prepared.splits.class_counts_C.tolist()
     _place(network, recipe, machine, processes)
-    forward, mixing = forward_and_mixing(recipe, network, objective.rule, prepared.splits.train.labels_N)
+    forward, mixing = forward_and_mixing(recipe, network, objective.loss.rule, prepared.splits.train.labels_N)
     optimiser = _optimizer(recipe, network, saved)
     average = WeightAverage(network, train.ema_decay) if train.ema_decay else None
     if average is not None and saved is not None:
@@ -84,10 +83,7 @@ def assemble(
         forward=forward,
         optimiser=optimiser,
         loss=objective.loss,
-        class_weights_C=torch.from_numpy(
-            class_weights(recipe.criterion.reweight, counts, beta=recipe.criterion.effective_beta)
-        ).float(),
-        reweight=recipe.criterion.reweight,
+        reweighting=objective.reweighting,
         schedule=objective.schedule,
         batches=batches,
         is_head_C=head_classes(counts),

@@ -15,7 +15,7 @@ from elfnet.data.loading.feed import TrainingFeed
 from elfnet.errors import WorkError
 from elfnet.exits.training_rule import exit_taken
 from elfnet.losses.elf import ELFLoss
-from elfnet.losses.weighting import weighted_batch_mean, weights_in_force
+from elfnet.losses.weighting import DeferredReweighting, weighted_batch_mean
 from elfnet.methods.mixup import MixedBatch, Mixing, unmixed
 from elfnet.models.layers import training_mode
 from elfnet.train.distributed import DistributedContext
@@ -44,8 +44,7 @@ class Trainer:
 
     Args:
         fabric: launched.
-        class_weights_C: class weights that apply from epoch `schedule.drw_start` on.
-        reweight: name of these weights, for the log.
+        reweighting: class weights by epoch.
         batches: feed of this process's shard.
         is_head_C: whether a class is frequent, for the statistics.
         accumulate: number of parts that a batch is split into; their gradients are accumulated.
@@ -63,8 +62,7 @@ class Trainer:
         forward: TrainingForward,
         optimiser: torch.optim.Optimizer,
         loss: ELFLoss,
-        class_weights_C: Tensor,
-        reweight: str,
+        reweighting: DeferredReweighting,
         schedule: Schedule,
         batches: TrainingFeed,
         is_head_C: Tensor,
@@ -80,11 +78,7 @@ class Trainer:
         self._network = forward.network
         self._forward, self._optimiser = fabric.setup(forward, optimiser)
         self._loss = loss.to(fabric.device)
-        self._weights_C = {
-            reweight: class_weights_C.to(fabric.device),
-            "none": torch.ones_like(class_weights_C, device=fabric.device),
-        }
-        self._reweight = reweight
+        self._reweighting = reweighting.to(fabric.device)
         self._schedule = schedule
         self._batches = batches
         self._is_head_C = is_head_C
@@ -104,8 +98,7 @@ class Trainer:
         # Seeds torch's global generator (used by dropout, for example), so that a resumed epoch draws the same numbers.
         # Each process has its own seed, because their examples differ.
         torch.manual_seed(self._seed * 1_000_003 + epoch + (self._processes.rank << 53))
-        weighting = weights_in_force(epoch, reweight=self._reweight, start=self._schedule.drw_start)
-        weights_C = self._weights_C[weighting]
+        weights_C = self._reweighting(epoch)
         if self._pruning is not None:
             self._pruning.begin_epoch(epoch)
         steps = self._batches.steps(epoch)
@@ -133,7 +126,12 @@ class Trainer:
         # The last step may have made weights infinite that no loss has shown yet.
         if not all(bool(p.isfinite().all()) for p in self._network.parameters()):
             raise DivergedError(f"the weights are not finite after the last step of epoch {epoch + 1}; {REMEDY}")
-        record = {"epoch": epoch, "learning_rate": rate, "weights": weighting, **statistics.record()}
+        record = {
+            "epoch": epoch,
+            "learning_rate": rate,
+            "weights": self._reweighting.in_force(epoch),
+            **statistics.record(),
+        }
         if self._pruning is not None:
             self._pruning.history.end_epoch()
             record["examples"] = int(self._pruning.shown(epoch).sum())
@@ -148,13 +146,13 @@ class Trainer:
         self._optimiser.zero_grad(set_to_none=True)
         parts = batch.parts(self._accumulate)
         whole = len(parts) == 1 and self._processes.world_size == 1
-        weight_of_batch = None if whole else self._processes.all_reduce_async(batch.labels.weight(weights_C).sum())
+        weight_of_batch = None if whole else self._processes.all_reduce_async(self._weight(batch, weights_C).sum())
         for number, part in enumerate(parts):
             last = number + 1 == len(parts)
-            leading_b, weight_b = part.labels.leading, part.labels.weight(weights_C)
+            leading_b, weight_b = part.labels.leading, self._weight(part, weights_C)
             with self._gradient_sync(last):
                 logits_EbC, visited_Eb = self._forward(part.images, leading_b, **part.forward)
-                loss_Eb = self._loss(logits_EbC, part.labels, visited_Eb, weights_C)
+                loss_Eb = self._loss.at_exits(logits_EbC, part.labels, visited_Eb, weights_C)
                 loss_b = loss_Eb.sum(dim=0)
                 if weight_of_batch is None:
                     loss = weighted_batch_mean(loss_b, weight_b)
@@ -170,6 +168,10 @@ class Trainer:
         if self._average is not None:
             self._average.update(self._network)
         self._loss.end_step(self._processes.all_reduce)
+
+    def _weight(self, batch: MixedBatch, weights_C: Tensor) -> Tensor:
+        """The weight of each example in the mean over the batch."""
+        return batch.labels.weight(self._loss.base, weights_C)
 
     def _gradient_sync(self, last: bool) -> AbstractContextManager[None]:
         """Exchange gradients between processes once per step, with its last part."""
