@@ -26,7 +26,7 @@ from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.sources.features import FeatureRows
 from elfnet.data.types import Ints
 from elfnet.exits.training_rule import TrainingRule
-from elfnet.losses.base import BaseLoss
+from elfnet.losses.cross_entropy import CrossEntropyLoss
 from elfnet.losses.elf import Distillation, ELFLoss
 from elfnet.losses.weighting import DeferredReweighting
 from elfnet.methods.cutmix import CutMix, MinorityCutMix
@@ -57,13 +57,6 @@ CASES: dict[str, dict[str, Any]] = {
     "cutmix": {"left": "mask", "mix": "cutmix"},
     "cmo": {"left": "drop", "mix": "cmo", "sampler": "square-root"},
 }
-
-
-class CrossEntropy64(BaseLoss):
-    """The package's own loss computes in float32, in which no trajectory could agree to ten digits."""
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return -logits.log_softmax(dim=-1).gather(-1, target.unsqueeze(-1)).squeeze(-1)
 
 
 class InFloat64(SampledFeed):
@@ -136,7 +129,7 @@ def trajectory(
         forward=forward,
         optimiser=build_optimizer(trained, lr=0.1, momentum=0.9, weight_decay=1e-3),
         loss=ELFLoss(
-            CrossEntropy64(),
+            CrossEntropyLoss(),
             exits=trained.exits,
             experts=trained.experts,
             distillation=Distillation(distil) if distil else None,

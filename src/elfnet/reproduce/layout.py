@@ -225,7 +225,7 @@ def _notes(table: Content) -> list[str]:
     notes += [_shared_training_note(training) for training in table["shared_trainings"]]
     notes += [
         f"{row} runs two batches per training step, one through each branch: training costs twice that of row "
-        f"{table['baseline']}. At inference the branches share all but the last block and the classifier, so that it "
+        f"{table['baseline']}. At inference the branches share all but the last block, so that it "
         "costs little more; the paper counts +100 %."
         for row in table["trained_at_double_cost"]
     ]

@@ -93,6 +93,7 @@ def assemble(
         average=average,
         resizing=resizing,
         pruning=pruning,
+        frozen="train" if recipe.refit.batch_norm == "train" else "eval",
         on_step=observer.step,
     )
     return Assembled(trainer, optimiser, batches, calibration, average, pruning)

@@ -5,7 +5,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from lightning_fabric import Fabric
@@ -52,6 +52,7 @@ class Trainer:
         average: moving average to update after every step.
         resizing: image size by epoch.
         pruning: which examples an epoch shows; it is also the selection of `batches`.
+        frozen: mode of frozen parts of the network, see `training_mode`.
         on_step: called after every step with (step, steps in the epoch).
     """
 
@@ -72,6 +73,7 @@ class Trainer:
         average: WeightAverage | None = None,
         resizing: ProgressiveResizing = FULL_SIZE,
         pruning: Pruning | None = None,
+        frozen: Literal["eval", "train"] = "eval",
         on_step: Callable[[int, int], None] | None = None,
     ) -> None:
         self._fabric, self._processes = fabric, DistributedContext(fabric)
@@ -88,6 +90,7 @@ class Trainer:
         self._average = average
         self._resizing = resizing
         self._pruning = pruning
+        self._frozen = frozen
         self._on_step = on_step or (lambda *_: None)
 
     def run_epoch(self, epoch: int) -> dict[str, Any]:
@@ -110,7 +113,7 @@ class Trainer:
             device=self._fabric.device,
             all_reduce=self._processes.all_reduce,
         )
-        training_mode(self._network, self._forward)
+        training_mode(self._network, self._forward, frozen=self._frozen)
         rate = 0.0
         for step, batch in enumerate(self._batches.epoch(epoch)):
             rate = self._schedule.learning_rate(epoch, step, steps)

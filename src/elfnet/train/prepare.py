@@ -197,6 +197,7 @@ def schedule_of(recipe: Recipe) -> Schedule:
         lr_factor=train.lr_factor,
         drw_start=train.drw_start,
         kind=train.schedule,
+        per_epoch=train.lr_update == "epoch",
     )
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from elfnet.errors import WorkError
+from elfnet.errors import RequestError, WorkError
 from elfnet.models.flops import count_cost
 from elfnet.models.run_network import signature_of_run
 from elfnet.models.staged import StagedNetwork
@@ -187,6 +187,11 @@ def _restore(prepared: Prepared, run: RunDirectory, info: dict[str, Any]) -> Run
     if saved is None:
         return RunState()
     processes.fail_together(partial(require_network, saved, signature, run.checkpoint("last")))
+    if saved.epochs_done < total_epochs(prepared.recipe) and "heads.0.frequent.classifier.weight" in saved.weights:
+        raise RequestError(
+            f"the BBN run in {run.root} was begun by a version before 0.2, with two classifiers; finish it with that "
+            "version, or start over with --overwrite"
+        )
     network.load_state_dict(dict(saved.trained_weights or saved.weights))
     return RunState(epochs_done=saved.epochs_done, **saved.progress)
 
