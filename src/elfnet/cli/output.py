@@ -60,6 +60,8 @@ def points_table(results: Mapping[str, Any], *, all_points: bool = True) -> Tabl
         if all_points or point["rule"] not in BASELINES or name in ("accurate", "economic")
     }
     caption = f"accuracy in %; cost in {results['cost_unit']}"
+    if how := results.get("group_accuracy"):
+        caption = f"accuracy in %, of groups the {how}; cost in {results['cost_unit']}"
     if hidden := len(results["points"]) - len(shown):
         caption += f"; {hidden} baseline points not shown (--all)"
     table = Table(title=f"Operating points on {results['n']:,} {results['split']} images", caption=caption)

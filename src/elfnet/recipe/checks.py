@@ -23,6 +23,7 @@ def check_compatible(recipe: "Recipe") -> None:
         _check_refit,
         _check_branches,
         _check_experts,
+        _check_protocol,
     ):
         check(recipe)
 
@@ -154,6 +155,27 @@ def _check_experts(recipe: "Recipe") -> None:
     ):
         if not holds:
             raise ValueError(f"model.experts={experts} {reason}")
+
+
+def _check_protocol(recipe: "Recipe") -> None:
+    if recipe.data.protocol != "ldam-drw":
+        return
+    for holds, setting, way_out in (
+        (
+            recipe.exits.logit_adjustment == "off",
+            f"exits.logit_adjustment={recipe.exits.logit_adjustment}",
+            "set it to off",
+        ),
+        (
+            recipe.refit.method not in ("tau-norm", "logit-adjustment") or len(recipe.refit.taus) == 1,
+            f"refit.method={recipe.refit.method}",
+            "give one tau, such as --refit.taus 1",
+        ),
+    ):
+        if not holds:
+            raise ValueError(
+                f"{setting} chooses tau on calibration images, and data.protocol=ldam-drw has none; {way_out}"
+            )
 
 
 def _check_refit(recipe: "Recipe") -> None:

@@ -6,9 +6,11 @@ from typing import NamedTuple
 import torch
 
 from elfnet.data.images.transforms import workers_of
+from elfnet.data.ldam_drw import PROTOCOL
 from elfnet.data.loading.build import evaluation_batches, training_batches
 from elfnet.data.loading.feed import EvaluationFeed, PairedFeed, Pairing, Selection, TrainingFeed
 from elfnet.data.splits import Splits
+from elfnet.data.types import Examples
 from elfnet.methods.mixup import PairMixing
 from elfnet.methods.refit.build import freeze_what_stays
 from elfnet.models.layers import freeze_backbone
@@ -39,7 +41,7 @@ class Assembled(NamedTuple):
     trainer: Trainer
     optimiser: torch.optim.Optimizer
     batches: TrainingFeed
-    calibration: EvaluationFeed
+    scored: EvaluationFeed
     average: WeightAverage | None
     pruning: Pruning | None
 
@@ -74,7 +76,7 @@ def assemble(
     resizing = ProgressiveResizing(train.resize_start, train.resize_until, train.epochs)
     pruning = _pruning(recipe, prepared.splits, saved, processes)
     pairing = mixing if isinstance(mixing, PairMixing) else None
-    batches, calibration = processes.rank0_first(lambda: _feeds(prepared, recipe, machine, pairing, pruning))
+    batches, scored = processes.rank0_first(lambda: _feeds(prepared, recipe, machine, pairing, pruning))
     if machine.compile:
         part = -(-batches.batch_size // (processes.world_size * train.accumulate))
         forward.compile_for(part, image_sizes=resizing.sizes)
@@ -96,7 +98,7 @@ def assemble(
         frozen="train" if recipe.refit.batch_norm == "train" else "eval",
         on_step=observer.step,
     )
-    return Assembled(trainer, optimiser, batches, calibration, average, pruning)
+    return Assembled(trainer, optimiser, batches, scored, average, pruning)
 
 
 def _place(network: StagedNetwork, recipe: Recipe, machine: Machine, processes: DistributedContext) -> None:
@@ -132,7 +134,7 @@ def _optimizer(recipe: Recipe, network: StagedNetwork, saved: Checkpoint | None)
 def _feeds(
     prepared: Prepared, recipe: Recipe, machine: Machine, pairing: Pairing | None, selection: Selection | None
 ) -> tuple[TrainingFeed, EvaluationFeed]:
-    """This process's shard of the training and the calibration split. Image files are packed if they are not yet."""
+    """This process's shard of the training split and of `scored_split`. Image files are packed if they are not yet."""
     splits, normalisation, processes = prepared.splits, prepared.normalisation, prepared.processes
     data = _divide_workers(recipe.data, processes.on_this_node)
     device, shard = processes.fabric.device, processes.shard
@@ -151,8 +153,14 @@ def _feeds(
     if recipe.model.branches == 2:
         reversed_data = data.model_copy(update={"sampler": "reversed"})
         batches = PairedFeed(batches, feed(reversed_data, seed=recipe.train.seed + SECOND_SAMPLER_SEED_OFFSET))
-    calibration = evaluation_batches(data, splits.calibration, normalisation, device=device, shard=shard)
-    return batches, calibration
+    return batches, evaluation_batches(data, scored_split(prepared), normalisation, device=device, shard=shard)
+
+
+def scored_split(prepared: Prepared) -> Examples:
+    """The split that is scored after every epoch: calibration; test in a protocol without a calibration split."""
+    splits: Splits = prepared.splits
+    scored: Examples = splits.test if prepared.recipe.data.protocol == PROTOCOL else splits.calibration
+    return scored
 
 
 def _pruning(recipe: Recipe, splits: Splits, saved: Checkpoint | None, processes: DistributedContext) -> Pruning | None:

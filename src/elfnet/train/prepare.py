@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from elfnet.data.build import load_splits
+from elfnet.data.ldam_drw import PROTOCOL
 from elfnet.data.loading.build import normalisation_of
 from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.splits import Splits
@@ -144,7 +145,8 @@ def load_checked_data(recipe: Recipe) -> tuple[Splits, Normalisation]:
     splits = load_splits(recipe.data)
     for threshold in recipe.exits.search:
         parse_threshold(threshold, classes=len(splits.class_names))
-    _refuse_one_class(splits.calibration.labels_N)
+    if recipe.data.protocol != PROTOCOL:
+        _refuse_one_class(splits.calibration.labels_N)
     if recipe.train.prune:
         require_floor(recipe.train.prune_floor, splits.class_counts_C, splits.class_names)
     if recipe.train.resize_start < 1 and splits.train.example_shape[0] == 1:
@@ -197,7 +199,7 @@ def schedule_of(recipe: Recipe) -> Schedule:
         lr_factor=train.lr_factor,
         drw_start=train.drw_start,
         kind=train.schedule,
-        per_epoch=train.lr_update == "epoch",
+        per_epoch=train.lr_update == "epoch" or recipe.data.protocol == PROTOCOL,
     )
 
 

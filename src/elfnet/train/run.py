@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from elfnet.data.ldam_drw import PROTOCOL
 from elfnet.errors import RequestError, WorkError
 from elfnet.models.flops import count_cost
 from elfnet.models.run_network import signature_of_run
@@ -25,7 +26,7 @@ from elfnet.recipe.schema import Recipe
 from elfnet.recipe.stages import Stage, stages_of, total_epochs
 from elfnet.run.checkpoint import Checkpoint, require_network
 from elfnet.run.directory import RunDirectory
-from elfnet.train.build import Assembled, assemble
+from elfnet.train.build import Assembled, assemble, scored_split
 from elfnet.train.distributed import DistributedContext
 from elfnet.train.external_network import require_same_network
 from elfnet.train.launch import (
@@ -249,6 +250,9 @@ class _Loop:
         if (state.epochs_done + 1) % recipe.train.evaluate_every == 0 or state.epochs_done + 1 == stage.end:
             score = self._score(evaluated, assembled)
         seconds = time.perf_counter() - began
+        if recipe.data.protocol == PROTOCOL:
+            # For the log only: nothing is chosen by it, and no checkpoint is kept.
+            record["test_accuracy"], score = score, None
         record |= {"calibration_balanced_accuracy": score, "seconds": round(seconds, 3)}
         if self.prepared.recipe.refit.method == "balanced":
             record["stage"] = stage.name
@@ -275,11 +279,11 @@ class _Loop:
         return record
 
     def _score(self, network: StagedNetwork, assembled: Assembled) -> float:
-        """Balanced accuracy at full depth on the calibration split."""
-        labels_N = self.prepared.splits.calibration.labels_N
+        """Balanced accuracy at full depth on the split that is scored; accuracy, if its classes have equal sizes."""
+        labels_N = scored_split(self.prepared).labels_N
         prediction_N = predictions(
             network,
-            assembled.calibration,
+            assembled.scored,
             len(labels_N),
             precision=self.machine.precision,
             processes=self.prepared.processes,

@@ -7,7 +7,7 @@ easy examples of rare classes.
 
 # Shapes: E exits, B batch, C classes, S steps of an epoch, N examples of the split, n examples of this process's shard
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -163,3 +163,15 @@ def calibration_score(prediction_N: Ints, labels_N: Ints) -> float:
     """Balanced accuracy over the readable examples."""
     read_N = prediction_N >= 0
     return balanced_accuracy(prediction_N[read_N], labels_N[read_N])
+
+
+def best_test_epoch(log: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The epoch (0-based) with the highest test accuracy in the log of a run; None if test was not scored.
+
+    Some published code reports this figure. It is selected on test, so it is too high, and nothing else may use it.
+    """
+    scored = [record for record in log if record.get("test_accuracy") is not None]
+    if not scored:
+        return None
+    best = max(scored, key=lambda record: float(record["test_accuracy"]))
+    return {"epoch": best["epoch"], "accuracy": best["test_accuracy"], "selected_on": "test"}
