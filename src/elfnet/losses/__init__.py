@@ -6,6 +6,7 @@ Example:
     A step of a training loop, with the logits of all exits in `logits_EBC`:
 
     >>> import torch
+    >>> from elfnet.losses import DeferredReweighting, ELFLoss, LDAMLoss, class_weights
     >>> counts = [5000, 500, 50]
     >>> elf = ELFLoss(LDAMLoss(counts), threshold="2/C")
     >>> reweighting = DeferredReweighting(class_weights(counts, "effective"), start=160)

@@ -68,11 +68,15 @@ def overview_grid(table: Content) -> Grid:
     point = PAPER_RULE if of_paper else FULL_DEPTH
     headings = [Heading("system", numeric=False)]
     for column in columns:
-        headings += [Heading("ours", column["label"]), Heading(table["source"], column["label"])]
+        shown = ("ours", "untuned", "paper") if of_paper else ("ours", table["source"])
+        headings += [Heading(name, column["label"]) for name in shown]
     rows = []
     for row in table["rows"]:
         cells = [_cell(table, row, column) for column in columns]
-        texts = [text for cell in cells for text in (_our_text(row, cell, point), _paper_text(row, cell))]
+        texts = []
+        for cell in cells:
+            untuned = [_untuned_text(cell)] if of_paper else []
+            texts += [_our_text(row, cell, point), *untuned, _paper_text(row, cell)]
         rows.append([row["label"], *texts])
     in_paper = [row["in_paper"] for row in table["rows"]]
     rules = frozenset(i for i in range(1, len(in_paper)) if in_paper[i] != in_paper[i - 1])
@@ -185,6 +189,11 @@ def _our_text(row: Content, cell: Content, name: str) -> str:
     return f"{spread_text(point['accuracy'], percent=True)} ({point['mean_cost']['mean']:.3f}; n = {point['n']})"
 
 
+def _untuned_text(cell: Content) -> str:
+    """The result with nothing chosen on the calibration split; empty if nothing is chosen there, or it is unknown."""
+    return _budget_text(cell["points"][UNTUNED]) if cell["points"].get(UNTUNED) else ""
+
+
 def _paper_text(row: Content, cell: Content) -> str:
     if cell["paper"] is None:
         return DASH
@@ -267,7 +276,7 @@ def _reading_notes(table: Content) -> list[str]:
         f"of row {baseline}.",
         "Operating points, chosen on the calibration split: full depth; one s, the most accurate single threshold for "
         "all exits (the paper's rule); per exit, the cheapest thresholds that lose at most one point of accuracy. A "
-        "network with one exit has full depth only. Fixed: the same network with nothing chosen there.",
+        "network with one exit has full depth only. Untuned, fixed: the same network with nothing chosen there.",
         "Labels used: labelled images outside training on which something was chosen (tau, thresholds, scales).",
         _published_note(table),
     ]
