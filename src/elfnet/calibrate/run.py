@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 
 from elfnet.calibrate.family import MULTIPLY_ADDS, Family
-from elfnet.calibrate.fit import FamilyRequest, fit_family, request_from_recipe
+from elfnet.calibrate.fit import FamilyRequest, fit_family, fixed_family, request_from_recipe
 from elfnet.calibrate.measured_cost import MeasuredCost
+from elfnet.data.ldam_drw import PROTOCOL
 from elfnet.errors import RequestError
 from elfnet.evaluate.confidence import ExitConfidences, compute_confidences
 from elfnet.evaluate.curve import curve
@@ -48,8 +49,13 @@ def calibrate_run(
     """
     with run.lock():
         _require_finished(run)
+        recipe = run.recipe()
+        if recipe.data.protocol == PROTOCOL:
+            family = fixed_family(evaluate_run(run, "train", device=device, network=network), recipe, request)
+            family.save(run.policy_file)
+            return family
         table = evaluate_run(run, "calibration", device=device, network=network)
-        request = request or request_from_recipe(run.recipe())
+        request = request or request_from_recipe(recipe)
         if cost is None:
             family = fit_family(table, request)
         else:

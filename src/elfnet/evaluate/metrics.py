@@ -2,6 +2,8 @@
 
 # Shapes: N examples, E exits, C classes, G frequency groups
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -69,6 +71,25 @@ def balanced_accuracy(prediction_N: NDArray[np.int64], labels_N: NDArray[np.int6
     right_C = np.bincount(labels_N[prediction_N == labels_N], minlength=len(size_C))
     present_C = size_C > 0
     return float((right_C[present_C] / size_C[present_C]).mean())
+
+
+def class_mean_by_group(
+    accuracy_by_class: Sequence[float | None], group_of_class_C: NDArray[np.int64]
+) -> dict[str, float | None]:
+    """Mean accuracy over the classes of each frequency group, as the field's `shot_acc`; None for an empty group.
+
+    `Metrics.accuracy_by_group` pools the examples of a group instead. They are equal on a balanced test set, and differ
+    on others. Classes without test examples are left out.
+
+    Args:
+        group_of_class_C: group of each class, as an index into `GROUP_NAMES`.
+    """
+    means: dict[str, float | None] = {}
+    for group, name in enumerate(GROUP_NAMES):
+        known = [accuracy_by_class[label] for label in np.flatnonzero(group_of_class_C == group).tolist()]
+        values = [value for value in known if value is not None]
+        means[name] = sum(values) / len(values) if values else None
+    return means
 
 
 def confusion_matrix(labels_N: NDArray[np.int64], prediction_N: NDArray[np.int64], classes: int) -> NDArray[np.int64]:

@@ -41,11 +41,16 @@ class AboutMethod:
         summary: One line.
         paper: Where the method was published.
         changes: What it changes compared with plain training.
+        follows: What it follows (its paper, its reference code), and where it deviates and why. Every row of a table
+            states this; empty for other methods.
+        tested: The test behind that statement.
     """
 
     summary: str
     paper: str
     changes: str
+    follows: str = ""
+    tested: str = ""
 
 
 def shipped_methods() -> dict[str, AboutMethod]:
@@ -53,7 +58,7 @@ def shipped_methods() -> dict[str, AboutMethod]:
     found = {}
     for name, text in sorted(_shipped("method").items()):
         about = tomllib.loads(text)["about"]
-        found[name] = AboutMethod(_first_line(text), about["paper"], about["changes"])
+        found[name] = AboutMethod(_first_line(text), **about)
     return found
 
 
