@@ -114,10 +114,11 @@ def _read_stage(k: int, content: bytes) -> StageGraph:
         own = onnx.ValueInfoProto()
         own.CopyFrom(value)
         own.name = in_stage(k, value.name)
-        own.type.tensor_type.shape.dim[0].dim_param = f"rows_{k}"
+        own.type.tensor_type.shape.dim[0].dim_param = f"rows_{k}" if k else "batch"
         return own
 
-    stage_nodes, head_nodes = [], []
+    stage_nodes: list[onnx.NodeProto] = []
+    head_nodes: list[onnx.NodeProto] = []
     for node in graph.node:
         own = onnx.NodeProto()
         own.CopyFrom(node)
@@ -127,7 +128,8 @@ def _read_stage(k: int, content: bytes) -> StageGraph:
         own.name = in_stage(k, node.name) if in_the_stage else in_stage(k, f"head/{node.name}")
         (stage_nodes if in_the_stage else head_nodes).append(own)
     stage_reads = {name for node in stage_nodes for name in node.input}
-    stage_weights, head_weights = [], []
+    stage_weights: list[onnx.TensorProto] = []
+    head_weights: list[onnx.TensorProto] = []
     for name, tensor in weights.items():
         own_tensor = onnx.TensorProto()
         own_tensor.CopyFrom(tensor)
@@ -150,7 +152,6 @@ def _normalise(
 ) -> onnx.ValueInfoProto:
     """Add the nodes before the first stage, and return the input that they read."""
     channels, height, width = (dim.dim_value for dim in features.type.tensor_type.shape.dim[1:])
-    features.type.tensor_type.shape.dim[0].dim_param = "batch"
     before = GraphWriter(NORMALISE)
     if image_input == "float32":
         main.nodes.append(helper.make_node("Identity", [IMAGES], [features.name], name=f"{NORMALISE}/Identity"))

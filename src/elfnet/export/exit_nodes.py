@@ -162,6 +162,7 @@ class ExitNodes:
         graph.weights += stage.stage_weights
         graph.values += stage.next_features if k else [*stage.features, *stage.next_features]
         if k == self._last:
+            graph.values.append(stage.logits)
             probabilities, _ = self._probabilities(graph, k, table, evidence)
             return self._rows(graph, k, table, probabilities)
         outputs = self._values_after(k)
@@ -187,14 +188,15 @@ class ExitNodes:
             helper.make_tensor_value_info(f"go_{k}", TensorProto.BOOL, [1]),
         ]
         if self._combines:
-            shape = [stay, self.classes]
-            values.append(helper.make_tensor_value_info(f"evidence_{k + 1}", TensorProto.DOUBLE, shape))
+            evidence = helper.make_tensor_value_info(f"evidence_{k + 1}", TensorProto.DOUBLE, [stay, self.classes])
+            values.append(evidence)
         return values + self._stages[k + 1].features
 
     def _head_branch(self, k: int, table: str, evidence: str | None) -> onnx.GraphProto:
         stage, graph = self._stages[k], GraphWriter(f"exit_{k}")
         graph.nodes += stage.head_nodes
         graph.weights += stage.head_weights
+        graph.values.append(stage.logits)
         probabilities, evidence = self._probabilities(graph, k, table, evidence)
         # Not a number counts as leaving: a cap on depth holds for every input.
         stay = graph.add("LessOrEqual", self._confidence(graph, table, probabilities), graph.columns(table, k))
@@ -226,8 +228,7 @@ class ExitNodes:
         rows = self.level(inside, k + 1, table, evidence)
         nobody = GraphWriter(f"nobody_{k}")
         none = nobody.add("Identity", nobody.constant(np.zeros((0, self.classes + 2))))
-        shape = [f"deeper_{k}", self.classes + 2]
-        result = helper.make_tensor_value_info(f"deeper_{k}", TensorProto.DOUBLE, shape)
+        result = helper.make_tensor_value_info(f"deeper_{k}", TensorProto.DOUBLE, [f"deeper_{k}", self.classes + 2])
         graph.values.append(result)
         return graph.add(
             "If",
