@@ -20,12 +20,11 @@ from onnx import TensorProto, helper, numpy_helper
 from elfnet.calibrate.family import Family
 from elfnet.export.exit_nodes import ExitNodes, GraphWriter, StageGraph
 from elfnet.inference.backends.onnxruntime import FEATURES, LOGITS, in_stage
+from elfnet.inference.bundle.one_file import NORMALISE
 from elfnet.inference.point_inputs import IMAGES, ROWS, PointInputs
 from elfnet.inference.preprocess import Preprocess
 
 ImageInput = Literal["uint8", "float32", "features"]
-NORMALISE = "normalise"
-"""Prefix of the nodes that turn uint8 images into the input of the first stage."""
 OUTPUTS = {
     "class": TensorProto.INT64,
     "confidence": TensorProto.FLOAT,
@@ -119,13 +118,13 @@ def _read_stage(k: int, content: bytes) -> StageGraph:
 
     stage_nodes: list[onnx.NodeProto] = []
     head_nodes: list[onnx.NodeProto] = []
-    for node in graph.node:
+    for position, node in enumerate(graph.node):
         own = onnx.NodeProto()
         own.CopyFrom(node)
         own.input[:] = [in_stage(k, name) if name else name for name in node.input]
         own.output[:] = [in_stage(k, name) if name else name for name in node.output]
         in_the_stage = not stage_names.isdisjoint(node.output)
-        own.name = in_stage(k, node.name) if in_the_stage else in_stage(k, f"head/{node.name}")
+        own.name = in_stage(k, f"{'' if in_the_stage else 'head/'}{position}/{node.name}")
         (stage_nodes if in_the_stage else head_nodes).append(own)
     stage_reads = {name for node in stage_nodes for name in node.input}
     stage_weights: list[onnx.TensorProto] = []
@@ -152,9 +151,9 @@ def _normalise(
 ) -> onnx.ValueInfoProto:
     """Add the nodes before the first stage, and return the input that they read."""
     channels, height, width = (dim.dim_value for dim in features.type.tensor_type.shape.dim[1:])
-    before = GraphWriter(NORMALISE)
+    before = GraphWriter(NORMALISE.rstrip("/"))
     if image_input == "float32":
-        main.nodes.append(helper.make_node("Identity", [IMAGES], [features.name], name=f"{NORMALISE}/Identity"))
+        main.nodes.append(helper.make_node("Identity", [IMAGES], [features.name], name=f"{NORMALISE}Identity"))
         return helper.make_tensor_value_info(IMAGES, TensorProto.FLOAT, ["batch", channels, height, width])
     if image_input == "features":
         shape = before.constant([-1, channels, height, width], np.int64)

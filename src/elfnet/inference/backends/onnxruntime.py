@@ -16,6 +16,7 @@ import onnxruntime  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from elfnet.errors import WorkError
+from elfnet.inference.bundle.protobuf import varint
 from elfnet.inference.engine import checked_images
 
 FEATURES = "features"
@@ -50,6 +51,11 @@ def in_stage(k: int, name: str) -> str:
     return f"stage_{k}/{name}"
 
 
+def is_stage(first_input: str, last_output: str) -> bool:
+    """Return whether inputs and outputs of a graph are those of a stage, with or without the name of the stage."""
+    return first_input.rpartition("/")[2].startswith(FEATURES) and last_output.rpartition("/")[2] == LOGITS
+
+
 def join_parts(header: bytes, stage: bytes, head: bytes) -> tuple[bytes, str]:
     """Concatenate serialised parts to a model.
 
@@ -61,7 +67,7 @@ def join_parts(header: bytes, stage: bytes, head: bytes) -> tuple[bytes, str]:
     Returns:
         The model, to which only further fields of ModelProto may be appended, and the value of its metadata `PLACE`.
     """
-    opening = header + GRAPH_FIELD + _varint(len(stage) + len(head))
+    opening = header + GRAPH_FIELD + varint(len(stage) + len(head))
     return opening + stage + head, f"{len(header)} {len(opening)} {len(opening) + len(stage)}"
 
 
@@ -74,16 +80,7 @@ def stage_alone(model: bytes, metadata: Mapping[str, str]) -> bytes:
     header_end, start, end = (int(place) for place in metadata[PLACE].split())
     if not 0 < header_end < start < end <= len(model) or model[header_end : header_end + 1] != GRAPH_FIELD:
         raise ValueError("the offsets of the stage are wrong")
-    return model[:header_end] + GRAPH_FIELD + _varint(end - start) + model[start:end]
-
-
-def _varint(number: int) -> bytes:
-    """Encode a protobuf varint: 7 bits per byte, lowest first; the eighth bit says that another byte follows."""
-    groups = [number & 0x7F]
-    while number := number >> 7:
-        groups[-1] |= 0x80
-        groups.append(number & 0x7F)
-    return bytes(groups)
+    return model[:header_end] + GRAPH_FIELD + varint(end - start) + model[start:end]
 
 
 class OnnxBackend:
@@ -98,7 +95,7 @@ class OnnxBackend:
     """
 
     def __init__(self, graphs: Sequence[bytes | Path], *, threads: int | None = None) -> None:
-        self._options = _session_options(threads)
+        self._options = session_options(threads)
         self._stages = [_Stage(k, graph_bytes(graph), self._options) for k, graph in enumerate(graphs)]
         self._image_shape = tuple(self._stages[0].session.get_inputs()[0].shape[1:])
 
@@ -135,7 +132,7 @@ class _Stage:
         self.session = _session(k, graph, options)
         self.inputs = [value.name for value in self.session.get_inputs()]
         self.outputs = [value.name for value in self.session.get_outputs()]
-        if not self.inputs or not self.inputs[0].startswith(FEATURES) or self.outputs[-1:] != [LOGITS]:
+        if not self.inputs or not is_stage(self.inputs[0], self.outputs[-1]):
             raise WorkError(
                 f"the graph of stage {k} has inputs {self.inputs} and outputs {self.outputs}; export it again"
             )
@@ -155,7 +152,8 @@ class _Stage:
             return self._alone
 
 
-def _session_options(threads: int | None) -> onnxruntime.SessionOptions:
+def session_options(threads: int | None) -> onnxruntime.SessionOptions:
+    """Return the options of every session of this package."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     # A stage is a chain of operators: nothing can run in parallel.
@@ -173,9 +171,14 @@ def _session_options(threads: int | None) -> onnxruntime.SessionOptions:
 
 
 def _session(k: int, graph: bytes, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
+    return open_session(graph, options, what=f"the graph of stage {k}")
+
+
+def open_session(graph: bytes, options: onnxruntime.SessionOptions, *, what: str) -> onnxruntime.InferenceSession:
+    """Open a session on the CPU; `what` names the graph in the message if ONNX Runtime cannot read it."""
     try:
         # The fallback is for other devices; on the CPU it would retry the same and print a message.
         return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"], enable_fallback=0)
     except Exception as error:
         reason = " ".join(str(error).split())
-        raise WorkError(f"ONNX Runtime cannot read the graph of stage {k} ({reason}); export it again") from None
+        raise WorkError(f"ONNX Runtime cannot read {what} ({reason}); export it again") from None
