@@ -16,4 +16,4 @@ if len(sys.argv) > 3:  # otherwise the file's default operating point
     point = json.loads(metadata["elfnet.operating_points"])[sys.argv[3]]
     inputs |= {name: np.array([values], np.float32) for name, values in point.items()}
 index, confidence, number = session.run(["class", "confidence", "exit"], inputs)
-print(json.loads(metadata["elfnet.class_names"])[index[0]], confidence[0], "exit", number[0])
+print(json.loads(metadata["elfnet.class_names"])[index[0]], confidence[0], "exit", number[0])  # noqa: T201

@@ -21,9 +21,9 @@ from elfnet.exits.policy import Policy
 from elfnet.inference.backends.onnxruntime import OnnxBackend, open_session, session_options
 from elfnet.inference.bundle.one_file import OneFile
 from elfnet.inference.engine import Answers, Backend, Engine, Plan, checked_images, no_answers
-from elfnet.inference.point_inputs import IMAGES, PointInputs
+from elfnet.inference.point_inputs import IMAGES, THRESHOLDS, PointInputs, checked_thresholds
 
-OUTPUTS = ["class", "confidence", "probabilities", "exit"]
+OUTPUTS = ["class", "confidence", "probabilities", "exit", "cost"]
 
 
 class OneFileEngine(Engine):
@@ -65,25 +65,49 @@ class OneFileEngine(Engine):
         """Classify normalised images; see `Engine`."""
         return self._run(self._normalised, checked_images(images_NKHW, self._image_shape), self.plan(operating_point))
 
-    def of_pixels(self, pixels_NHWK: NDArray[np.uint8], *, operating_point: str | float | None = None) -> Answers:
+    def of_pixels(
+        self,
+        pixels_NHWK: NDArray[np.uint8],
+        *,
+        operating_point: str | float | None = None,
+        thresholds: NDArray[np.floating[Any]] | None = None,
+    ) -> Answers:
         """Classify uint8 images as `Preprocess.pixels` returns them; the graph normalises them.
 
+        Args:
+            pixels_NHWK: The images.
+            operating_point: Name or budget for this call only; None for the present point.
+            thresholds: Thresholds in place of those of the operating point, (1, E - 1) or (N, E - 1).
+
         Raises:
-            RequestError: The images have another shape or type.
+            RequestError: An array has another shape or type, or a threshold is not between 0 and 1.
         """
         if pixels_NHWK.dtype != np.uint8 or pixels_NHWK.shape[1:] != self._pixel_shape:
             raise RequestError(
                 f"images are {pixels_NHWK.dtype} of shape {pixels_NHWK.shape}, the network needs uint8 of shape "
                 f"(examples, {', '.join(map(str, self._pixel_shape))}); convert them"
             )
-        return self._run(self._session, pixels_NHWK, self.plan(operating_point))
+        plan = self.plan(operating_point)
+        if thresholds is None:
+            return self._run(self._session, pixels_NHWK, plan)
+        given = checked_thresholds(thresholds, len(pixels_NHWK), self.family.exits)
+        return self._run(self._session, pixels_NHWK, plan, {THRESHOLDS: given})
 
-    def _run(self, session: "_LazySession", images: NDArray[Any], plan: Plan) -> Answers:
+    def _run(
+        self,
+        session: "_LazySession",
+        images: NDArray[Any],
+        plan: Plan,
+        other_inputs: Mapping[str, NDArray[np.float32]] | None = None,
+    ) -> Answers:
         if len(images) == 0:
             return no_answers()
-        prediction_N, confidence_N, probability_NC, exit_N = session.run(images, plan.inputs)
+        inputs = plan.inputs if other_inputs is None else {**plan.inputs, **other_inputs}
+        prediction_N, confidence_N, probability_NC, exit_N, cost_N = session.run(images, inputs)
         exit_N -= 1
-        return Answers(prediction_N, confidence_N.astype(np.float64), exit_N, plan.cost_E[exit_N], probability_NC)
+        # The same numbers as other engines give, where the graph's float32 is not needed.
+        exact_N = plan.cost_E[exit_N] if other_inputs is None else cost_N.astype(np.float64)
+        return Answers(prediction_N, confidence_N.astype(np.float64), exit_N, exact_N, probability_NC)
 
 
 class _LazySession:

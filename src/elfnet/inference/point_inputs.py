@@ -7,12 +7,13 @@ operating points of a family agree, and inputs where they differ.
 # Shapes: E exits, W width of an input
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elfnet.calibrate.family import Family
+from elfnet.errors import RequestError
 from elfnet.exits.policy import NEVER, Policy
 
 IMAGES = "images"
@@ -78,6 +79,29 @@ class PointInputs:
 def rounded_threshold(threshold: float) -> float:
     """Round a threshold to float32, but never one below 1 to 1, at which nobody leaves."""
     return min(float(np.float32(threshold)), _LARGEST_BELOW_NEVER) if threshold < NEVER else NEVER
+
+
+def checked_thresholds(thresholds: NDArray[Any], images: int, exits: int) -> NDArray[np.float32]:
+    """Check thresholds that a caller gives, and return them as the graph reads them.
+
+    Args:
+        thresholds: Probabilities, (1, E - 1) or (N, E - 1).
+        images: Number of images of the call.
+        exits: Number of exits.
+
+    Raises:
+        RequestError: The shape is another one, or a threshold is not between 0 and 1.
+    """
+    given = np.asarray(thresholds)
+    if given.ndim != 2 or given.shape[1] != exits - 1 or given.shape[0] not in (1, images):
+        raise RequestError(
+            f"thresholds of shape {given.shape} are refused; the network needs (1, {exits - 1}), "
+            f"or (examples, {exits - 1}) with one row for each of {images} images"
+        )
+    if not (np.issubdtype(given.dtype, np.number) and ((given >= 0) & (given <= 1)).all()):
+        raise RequestError("a threshold is not between 0 and 1; give probabilities, 1 for nobody leaves")
+    rounded = np.minimum(given.astype(np.float32), np.float32(_LARGEST_BELOW_NEVER))
+    return np.where(given < NEVER, rounded, np.float32(NEVER))
 
 
 def _fields(policy: Policy) -> dict[str, tuple[float, ...]]:
