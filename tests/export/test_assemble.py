@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from elfnet.calibrate.family import Family
 from elfnet.calibrate.line_search import measured_point
+from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.replay import confidences_for_policy, replay
 from elfnet.exits.logit_adjustment import LogitAdjustment
@@ -218,6 +219,13 @@ def test_file_is_not_larger_than_the_weights_and_a_little(
     graphs = [onnx.ModelProto.FromString(graph) for graph in exported_graphs]
     weights = sum(len(tensor.raw_data) for model in graphs for tensor in model.graph.initializer)
     assert assemble(exported_graphs, family, image_input="float32").ByteSize() <= 1.05 * weights + 256_000
+
+
+@pytest.mark.parametrize("exported_network", ["as if trained"], indirect=True)
+def test_too_many_exits(exported_graphs: list[bytes], exported_table: ExitTable) -> None:
+    family = family_of(exported_table, policies(exported_table, "plain"))
+    with pytest.raises(RequestError, match="has 32 exits, an ONNX file that stops early can have 30"):
+        assemble(exported_graphs * 8, family, image_input="float32")
 
 
 def test_threshold_just_below_1_stays_below_1() -> None:

@@ -18,13 +18,16 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from elfnet.calibrate.family import Family
+from elfnet.errors import RequestError
 from elfnet.export.exit_nodes import ExitNodes, GraphWriter, StageGraph
-from elfnet.inference.backends.onnxruntime import FEATURES, LOGITS, in_stage
 from elfnet.inference.bundle.one_file import NORMALISE
+from elfnet.inference.bundle.stage_graph import FEATURES, LOGITS, in_stage
 from elfnet.inference.point_inputs import IMAGES, ROWS, PointInputs
 from elfnet.inference.preprocess import Preprocess
 
 ImageInput = Literal["uint8", "float32", "features"]
+MAX_EXITS = 30
+"""Protobuf allows 100 nested messages, and each exit nests three."""
 OUTPUTS = {
     "class": TensorProto.INT64,
     "confidence": TensorProto.FLOAT,
@@ -58,7 +61,15 @@ def assemble(
         preprocess: The normalisation, for `uint8`.
         default_point: The operating point whose values are the defaults; None for required inputs without defaults.
         abstain_below: Default of the input of this name.
+
+    Raises:
+        RequestError: The network has more exits than a file can hold.
     """
+    if len(graphs) > MAX_EXITS:
+        raise RequestError(
+            f"the network has {len(graphs)} exits, an ONNX file that stops early can have {MAX_EXITS}; "
+            "export it with --out NAME.elfnet"
+        )
     stages = [_read_stage(k, graph) for k, graph in enumerate(graphs)]
     first = onnx.ModelProto.FromString(graphs[0])
     inputs = PointInputs.of(family)

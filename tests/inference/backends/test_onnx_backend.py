@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from elfnet.errors import WorkError
 from elfnet.inference.backends import onnxruntime as onnx_backend
-from elfnet.inference.backends.onnxruntime import PLACE, OnnxBackend
+from elfnet.inference.backends.onnxruntime import OnnxBackend
+from elfnet.inference.bundle.stage_graph import PLACE
 
 pytestmark = pytest.mark.parametrize("exported_network", ["as if trained"], indirect=True)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from elfnet.errors import RequestError, WorkError
 from elfnet.extras import missing_package
 from elfnet.inference.backends.build import Precision
-from elfnet.inference.backends.onnxruntime import graph_bytes, is_stage
+from elfnet.inference.bundle.stage_graph import graph_bytes, is_stage
 from elfnet.inference.engine import checked_images
 
 try:

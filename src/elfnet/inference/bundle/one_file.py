@@ -16,7 +16,6 @@ from pydantic import ValidationError, model_validator
 
 from elfnet.calibrate.family import Family
 from elfnet.errors import RequestError, WorkError
-from elfnet.inference.backends.onnxruntime import FEATURES, LOGITS, NEXT_FEATURES, PLACE, in_stage, join_parts
 from elfnet.inference.bundle.manifest import (
     ClassName,
     Measured,
@@ -39,6 +38,7 @@ from elfnet.inference.bundle.protobuf import (
     walk,
 )
 from elfnet.inference.bundle.read import read_family
+from elfnet.inference.bundle.stage_graph import FEATURES, LOGITS, NEXT_FEATURES, PLACE, in_stage, join_parts
 from elfnet.inference.point_inputs import IMAGES
 from elfnet.registry import unknown_name
 
