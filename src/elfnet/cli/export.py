@@ -42,12 +42,15 @@ def parser() -> Parser:
         action="store_true",
         help="no default inputs, as ONNX Runtime in Node and browsers needs it",
     )
+    parser.add_argument("--triton", type=Path, metavar="DIR", help="also write a model repository for Triton")
     parser.add_json_flag()
     return parser
 
 
 def run(words: Sequence[str]) -> int:
     args = parser().parse_strictly(words)
+    if args.triton is not None and args.required_inputs:
+        raise RequestError("--triton needs default inputs; leave out --required-inputs")
     precisions = [name for name in ("int8", "bfloat16") if getattr(args, name)]
     if args.directory or (args.out is not None and args.out.suffix == ARCHIVE_SUFFIX):
         return _export_archive(args, precisions)
@@ -63,6 +66,7 @@ def run(words: Sequence[str]) -> int:
         default_point=args.default_point,
         required_inputs=args.required_inputs,
     )
+    models = _write_triton(exported.path, args) if args.triton is not None else []
     files = [exported] if exported.int8 is None else [exported, exported.int8]
     measured = {name: variant.measured for file in files for name, variant in file.manifest.variants.items()}
     if args.json:
@@ -79,13 +83,24 @@ def run(words: Sequence[str]) -> int:
     _show(measured, len(exported.manifest.multiply_adds.stages))
     for file in files:
         _show_file(file.path, file.bytes_on_disk)
+    for model in models:
+        console().print(f"Triton model: {model}", markup=False, soft_wrap=True)
     return 0
+
+
+def _write_triton(path: Path, args: Any) -> list[Path]:
+    from elfnet.export.triton import write_repository
+    from elfnet.inference.bundle.one_file import open_one_file
+
+    return write_repository(open_one_file(path), args.triton, path.stem, overwrite=args.overwrite)
 
 
 def _export_archive(args: Any, precisions: Sequence[str]) -> int:
     """Write the older form: a zip or a directory."""
-    if args.default_point is not None or args.required_inputs:
-        raise RequestError("--default-point and --required-inputs are for the ONNX file; name an --out FILE.onnx")
+    if args.default_point is not None or args.required_inputs or args.triton is not None:
+        raise RequestError(
+            "--default-point, --required-inputs and --triton are for the ONNX file; name an --out FILE.onnx"
+        )
     if args.out is None and args.directory:
         raise RequestError("--directory needs a place; name it with --out DIR")
     from elfnet.export.archive import export_archive

@@ -14,58 +14,14 @@ from onnx import helper, numpy_helper
 import elfnet
 from elfnet.calibrate.family import Family
 from elfnet.errors import RequestError, WorkError
-from elfnet.evaluate.exit_table import ExitTable
-from elfnet.export.assemble import assemble
 from elfnet.inference.backends.onnxruntime import OnnxBackend
-from elfnet.inference.bundle.manifest import MultiplyAdds, Preprocessing, Provenance
-from elfnet.inference.bundle.one_file import FileManifest, FileVariant, open_one_file, sealed
+from elfnet.inference.bundle.one_file import FileManifest, open_one_file
 from elfnet.inference.engine import Engine
 from elfnet.inference.model import Model
 from elfnet.inference.one_file_engine import OneFileEngine
-from elfnet.inference.point_inputs import PointInputs
 from elfnet.inference.preprocess import Preprocess
 
-MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.3, 0.25)
-PREPROCESS = Preprocess(mode="RGB", height=16, width=16, mean=MEAN, std=STD)
 pytestmark = pytest.mark.parametrize("exported_network", ["as if trained"], indirect=True)
-
-
-@pytest.fixture(scope="module")
-def manifest(exported_family: Family, exported_table: ExitTable) -> FileManifest:
-    inputs = PointInputs.of(exported_family)
-    return FileManifest(
-        elfnet_version="0",
-        class_names=exported_table.class_names,
-        default_point="full",
-        operating_points={
-            point.name: {name: tuple(value[0].tolist()) for name, value in inputs.values(point.policy).items()}
-            for point in exported_family.points
-        },
-        variants={"float32": FileVariant(family=exported_family.to_dict())},
-        preprocessing=Preprocessing(mode="RGB", height=16, width=16, mean=MEAN, std=STD, crop_share=1.0),
-        multiply_adds=MultiplyAdds(stages=(1, 1, 1, 1), heads=(1, 1, 1, 1), plain=5),
-        provenance=Provenance(
-            recipe={}, network="resnet8", data_fingerprint="0" * 64, checkpoint_sha256=exported_family.checkpoint_sha256
-        ),
-        model_card="# A card with ümlauts",
-    )
-
-
-@pytest.fixture(scope="module")
-def model(exported_graphs: list[bytes], exported_family: Family) -> onnx.ModelProto:
-    return assemble(exported_graphs, exported_family, preprocess=PREPROCESS, default_point="full")
-
-
-@pytest.fixture
-def write(model: onnx.ModelProto, manifest: FileManifest, tmp_path: Path) -> Callable[..., Path]:
-    """Write the file, with a changed model if one is given."""
-
-    def write(changed: onnx.ModelProto | None = None, **fields: object) -> Path:
-        path = tmp_path / "model.onnx"
-        path.write_bytes(sealed((changed or model).SerializeToString(), manifest.model_copy(update=fields)))
-        return path
-
-    return write
 
 
 @pytest.fixture
@@ -73,10 +29,12 @@ def pixels() -> NDArray[np.uint8]:
     return np.random.default_rng(0).integers(0, 256, (30, 16, 16, 3), dtype=np.uint8)
 
 
-def test_metadata_and_hash_are_found_with_onnx_too(write: Callable[..., Path], manifest: FileManifest) -> None:
-    path = write()
+def test_metadata_and_hash_are_found_with_onnx_too(
+    write_file: Callable[..., Path], file_manifest: FileManifest
+) -> None:
+    path = write_file()
     bundle = open_one_file(path)
-    assert bundle.manifest == manifest
+    assert bundle.manifest == file_manifest
     read = onnx.load(str(path))
     metadata = {entry.key: entry.value for entry in read.metadata_props}
     assert bundle.parts.metadata == metadata
@@ -89,10 +47,14 @@ def test_metadata_and_hash_are_found_with_onnx_too(write: Callable[..., Path], m
 
 
 def test_one_call_and_the_stages_cut_out_of_the_file_agree(
-    write: Callable[..., Path], pixels: NDArray[np.uint8], exported_graphs: list[bytes], exported_family: Family
+    file_preprocess: Preprocess,
+    write_file: Callable[..., Path],
+    pixels: NDArray[np.uint8],
+    exported_graphs: list[bytes],
+    exported_family: Family,
 ) -> None:
-    bundle = open_one_file(write())
-    images = PREPROCESS.normalise(pixels)
+    bundle = open_one_file(write_file())
+    images = file_preprocess.normalise(pixels)
     stages, original = OnnxBackend(bundle.stage_graphs(), threads=1), OnnxBackend(exported_graphs, threads=1)
     features = [backend.start(images) for backend in (stages, original)]
     for k in range(4):
@@ -118,10 +80,13 @@ def test_one_call_and_the_stages_cut_out_of_the_file_agree(
 
 
 def test_a_model_reads_pixels_without_normalising_them(
-    write: Callable[..., Path], pixels: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch
+    file_preprocess: Preprocess,
+    write_file: Callable[..., Path],
+    pixels: NDArray[np.uint8],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    opened = elfnet.load(write(), threads=1)
-    expected = opened.engine(PREPROCESS.normalise(pixels))
+    opened = elfnet.load(write_file(), threads=1)
+    expected = opened.engine(file_preprocess.normalise(pixels))
 
     def refused(_self: Preprocess, _pixels: object) -> None:
         raise AssertionError("the graph normalises")
@@ -134,9 +99,9 @@ def test_a_model_reads_pixels_without_normalising_them(
 
 
 def test_thresholds_of_the_caller(
-    write: Callable[..., Path], pixels: NDArray[np.uint8], exported_family: Family
+    write_file: Callable[..., Path], pixels: NDArray[np.uint8], exported_family: Family
 ) -> None:
-    engine = OneFileEngine(open_one_file(write()), threads=1)
+    engine = OneFileEngine(open_one_file(write_file()), threads=1)
     first, second = (exported_family.points[i].policy for i in (1, 2))
     rows = np.array([first.thresholds, second.thresholds] * 15)
     found = engine.of_pixels(pixels, thresholds=rows)
@@ -155,8 +120,8 @@ def test_thresholds_of_the_caller(
             engine.of_pixels(pixels, thresholds=np.full((1, 3), wrong))
 
 
-def test_images_of_another_shape_or_type(write: Callable[..., Path], pixels: NDArray[np.uint8]) -> None:
-    engine = OneFileEngine(open_one_file(write()), threads=1)
+def test_images_of_another_shape_or_type(write_file: Callable[..., Path], pixels: NDArray[np.uint8]) -> None:
+    engine = OneFileEngine(open_one_file(write_file()), threads=1)
     for wrong in (pixels[:, :8], pixels[..., :1], pixels[0], pixels.astype(np.float32)):
         with pytest.raises(RequestError, match=r"the network needs uint8 of shape \(examples, 16, 16, 3\)") as caught:
             engine.of_pixels(wrong)  # type: ignore[arg-type]
@@ -172,8 +137,8 @@ def refused(path: Path) -> str:
     return message
 
 
-def test_changed_bytes_are_noticed(write: Callable[..., Path]) -> None:
-    path = write()
+def test_changed_bytes_are_noticed(write_file: Callable[..., Path]) -> None:
+    path = write_file()
     content = path.read_bytes()
     places = np.linspace(0, len(content) - 1, 40).astype(int)
     for place in places:
@@ -189,23 +154,23 @@ def test_changed_bytes_are_noticed(write: Callable[..., Path]) -> None:
 
 
 def test_what_is_not_ours(
-    write: Callable[..., Path], model: onnx.ModelProto, manifest: FileManifest, tmp_path: Path
+    write_file: Callable[..., Path], file_model: onnx.ModelProto, file_manifest: FileManifest, tmp_path: Path
 ) -> None:
     path = tmp_path / "other.onnx"
-    path.write_bytes(model.SerializeToString())
+    path.write_bytes(file_model.SerializeToString())
     assert "without elfnet's metadata" in refused(path)
     path.write_text("hello, this is a text")
     assert "is not an ONNX file" in refused(path)
     with pytest.raises(RequestError, match="there is no bundle"):
         elfnet.load(tmp_path / "nowhere.onnx")
     with pytest.raises(RequestError, match=r"unknown variant of .*'int8'"):
-        elfnet.load(write(), variant="int8")
+        elfnet.load(write_file(), variant="int8")
     with pytest.raises(RequestError, match="holds no torch network"):
-        elfnet.load(write(), backend="torch")
-    assert "format version 7, this elfnet reads 1; update elfnet" in refused(write(format_version=7))
-    assert "the default point 'x' is not an operating point" in refused(write(default_point="x"))
-    wrong = manifest.provenance.model_copy(update={"checkpoint_sha256": "1" * 64})
-    assert "the operating points are not for this network" in refused(write(provenance=wrong))
+        elfnet.load(write_file(), backend="torch")
+    assert "format version 7, this elfnet reads 1; update elfnet" in refused(write_file(format_version=7))
+    assert "the default point 'x' is not an operating point" in refused(write_file(default_point="x"))
+    wrong = file_manifest.provenance.model_copy(update={"checkpoint_sha256": "1" * 64})
+    assert "the operating points are not for this network" in refused(write_file(provenance=wrong))
 
 
 def _external(model: onnx.ModelProto) -> None:
@@ -249,10 +214,10 @@ def _function(model: onnx.ModelProto) -> None:
     ],
 )
 def test_what_a_bundle_must_not_contain(
-    model: onnx.ModelProto, tmp_path: Path, change: Callable[[onnx.ModelProto], None], expected: str
+    file_model: onnx.ModelProto, tmp_path: Path, change: Callable[[onnx.ModelProto], None], expected: str
 ) -> None:
     changed = onnx.ModelProto()
-    changed.CopyFrom(model)
+    changed.CopyFrom(file_model)
     change(changed)
     path = tmp_path / "bad.onnx"
     path.write_bytes(changed.SerializeToString())

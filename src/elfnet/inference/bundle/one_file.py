@@ -39,7 +39,7 @@ from elfnet.inference.bundle.protobuf import (
 )
 from elfnet.inference.bundle.read import read_family
 from elfnet.inference.bundle.stage_graph import FEATURES, LOGITS, NEXT_FEATURES, PLACE, in_stage, join_parts
-from elfnet.inference.point_inputs import IMAGES
+from elfnet.inference.point_inputs import ABSTAIN_BELOW, IMAGES, PointInputs
 from elfnet.registry import unknown_name
 
 PREFIX = "elfnet."
@@ -168,6 +168,11 @@ class OneFile:
     def exits(self) -> int:
         return len(self.manifest.multiply_adds.stages)
 
+    @property
+    def has_defaults(self) -> bool:
+        """Whether the inputs besides images have defaults."""
+        return ABSTAIN_BELOW in self.parts.weights
+
     @cached_property
     def identity(self) -> str:
         """Hash of everything but measurements."""
@@ -177,7 +182,7 @@ class OneFile:
         """Return the model for images that are normalised already, and the name of its input."""
         name = in_stage(0, FEATURES)
         value = bytes(self.parts.values[name])
-        graph = graph_without(self.parts.graph, NORMALISE, {IMAGES: (name, value)})
+        graph = graph_without(self.parts.graph, prefix=NORMALISE, inputs={IMAGES: (name, value)})
         return self.parts.header + encode(MODEL_GRAPH, graph), name
 
     def stage_graphs(self) -> list[bytes]:
@@ -223,6 +228,12 @@ def sealed(model: bytes, manifest: FileManifest) -> bytes:
     content = model + b"".join(encode(MODEL_METADATA, _entry(*item)) for item in sorted(properties.items()))
     at = walk(content, where="the new file").metadata_at[SHA256]
     return content[:at] + hash_of(content, at).encode() + content[at + 64 :]
+
+
+def without_defaults(bundle: OneFile) -> bytes:
+    """Return the file with required inputs: ONNX Runtime Web refuses inputs with defaults, Node ignores them."""
+    graph = graph_without(bundle.parts.graph, weights=PointInputs.of(bundle.family).widths)
+    return sealed(bundle.parts.header + encode(MODEL_GRAPH, graph), bundle.manifest)
 
 
 def hash_of(content: bytes, at: int) -> str:

@@ -4,7 +4,7 @@ The walk refuses what a bundle must not contain, before a runtime parses anythin
 other domains, functions. Every other field is passed over.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from elfnet.errors import WorkError
@@ -236,25 +236,36 @@ def _check_sparse(tensor: memoryview, where: str) -> None:
             _checked_tensor(found.content, where)
 
 
-def graph_without(graph: memoryview, prefix: str, replacements: Mapping[str, tuple[str, bytes]]) -> bytes:
-    """Return a graph without the nodes and weights whose names begin with `prefix`, and with other inputs.
+def graph_without(
+    graph: memoryview,
+    *,
+    prefix: str | None = None,
+    weights: Container[str] = (),
+    inputs: Mapping[str, tuple[str, bytes]] | None = None,
+) -> bytes:
+    """Return a graph without some nodes and weights, and with other inputs.
 
     Args:
         graph: The graph.
-        prefix: Beginning of the names.
-        replacements: The new input by the name of the old one, as its name and its encoded type and shape.
+        prefix: Nodes and weights whose names begin so are left out; None for none.
+        weights: Names of other weights that are left out.
+        inputs: The new input by the name of the old one, as its name and its encoded type and shape.
     """
-    new_names = {name for name, _ in replacements.values()}
+    replaced = inputs or {}
+    new_names = {name for name, _ in replaced.values()}
     kept = []
     for found in read_fields(graph):
-        number = {GRAPH_NODE: NODE_NAME, GRAPH_WEIGHT: TENSOR_NAME}.get(found.number)
-        if number is not None and first_text(found.content, number).startswith(prefix):
+        name = first_text(found.content, _NAME_OF[found.number]) if found.number in _NAME_OF else ""
+        if found.number in (GRAPH_NODE, GRAPH_WEIGHT) and prefix is not None and name.startswith(prefix):
             continue
-        name = first_text(found.content, VALUE_NAME) if found.number in (GRAPH_INPUT, GRAPH_VALUE) else ""
-        if found.number == GRAPH_VALUE and name in new_names:
+        if (found.number == GRAPH_WEIGHT and name in weights) or (found.number == GRAPH_VALUE and name in new_names):
             continue
-        if found.number == GRAPH_INPUT and name in replacements:
-            kept.append(encode(GRAPH_INPUT, replacements[name][1]))
+        if found.number == GRAPH_INPUT and name in replaced:
+            kept.append(encode(GRAPH_INPUT, replaced[name][1]))
         else:
             kept.append(bytes(graph[found.start : found.end]))
     return b"".join(kept)
+
+
+_NAME_OF = {GRAPH_NODE: NODE_NAME, GRAPH_WEIGHT: TENSOR_NAME, GRAPH_INPUT: VALUE_NAME, GRAPH_VALUE: VALUE_NAME}
+"""The field of the name, by kind of field of a graph."""
