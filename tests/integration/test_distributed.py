@@ -195,7 +195,7 @@ def test_a_killed_worker_is_restarted_and_the_run_ends_as_undisturbed(two: Path,
 
 @pytest.mark.slow
 def test_a_node_that_does_not_come_is_told_in_one_line(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "elfnet.cli.main", "train", "--out", str(tmp_path / "run")]
+    command = [sys.executable, "-m", "elfnet", "train", "--out", str(tmp_path / "run")]
     done = subprocess.run(
         [*command, "--num-nodes", "2", "--timeout", "2"],
         check=False,

@@ -92,7 +92,7 @@ def test_another_seed_gives_another_run(tiny: Callable[..., Recipe], trained: Ru
 def test_killed_run_goes_on(tiny: Callable[..., Recipe], trained: RunDirectory, tmp_path: Path) -> None:
     recipe_file, out = tmp_path / "tiny.toml", tmp_path / "killed"
     save_recipe(tiny(), recipe_file)
-    command = [sys.executable, "-m", "elfnet.cli.main", "train", str(recipe_file), "--out", str(out), "--no-report"]
+    command = [sys.executable, "-m", "elfnet", "train", str(recipe_file), "--out", str(out), "--no-report"]
     # One thread, as in the run to compare with, whatever the machine has.
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:

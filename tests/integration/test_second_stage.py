@@ -131,7 +131,7 @@ def test_stopped_anywhere_it_goes_on_bit_for_bit(
 def test_killed_in_either_stage_it_goes_on(tiny: Build, both: RunDirectory, tmp_path: Path, epoch: int) -> None:
     file, out = tmp_path / "tiny.toml", tmp_path / "killed"
     save_recipe(tiny(**COSINE), file)
-    command = [sys.executable, "-m", "elfnet.cli.main", "train", str(file), "--out", str(out), "--no-report"]
+    command = [sys.executable, "-m", "elfnet", "train", str(file), "--out", str(out), "--no-report"]
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
     ) as one:

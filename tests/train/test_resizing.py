@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from elfnet.errors import RequestError
 from elfnet.recipe.load import load_recipe
-from elfnet.train.resizing import FULL_SIZE, ProgressiveResizing
+from elfnet.train.resizing import ProgressiveResizing
 from elfnet.train.run import train_recipe
 
 
@@ -30,7 +30,6 @@ def test_images_have_the_side_of_the_epoch() -> None:
     expected = functional.interpolate(images, size=(20, 15), mode="bilinear", antialias=True)
     assert torch.equal(resizing(images, 2), expected)
     assert resizing(images, 9) is images
-    assert FULL_SIZE(images, 0) is images
     assert resizing(images[:0], 0).shape == (0, 3, 32, 24)
 
 

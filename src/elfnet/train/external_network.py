@@ -6,7 +6,6 @@ from typing import Any
 import torch
 
 from elfnet.errors import RequestError
-from elfnet.models.build import network_of
 from elfnet.models.heads import LinearClassifier
 from elfnet.models.layers import evaluation_mode
 from elfnet.models.run_network import require_same_signature, signature_of
@@ -17,32 +16,27 @@ from elfnet.run.directory import RunDirectory
 from elfnet.train.distributed import DistributedContext
 
 
-def choose_network(
-    given: StagedNetwork | None,
+def describe_network(
+    given: StagedNetwork,
     recipe: Recipe,
     *,
     classes: int,
     image_shape: tuple[int, int, int],
     processes: DistributedContext,
-) -> tuple[StagedNetwork, dict[str, Any] | None]:
-    """Return the network to train, and the section of run.json about it if the caller passed it.
+) -> dict[str, Any]:
+    """Check the network that the caller passed, in all processes, and return its section of run.json.
 
     Args:
-        given: the network that the caller passed; None: the recipe's own network is built.
         recipe: of the stage.
         image_shape: channels, height, width.
 
     Raises:
         RequestError: the network cannot be trained by this recipe on this data.
     """
-    if given is None:
-        channels = image_shape[0]
-        built = processes.fail_together(lambda: network_of(recipe.model, classes=classes, image_channels=channels))
-        return built, None
     described = processes.fail_together(lambda: _describe(given, recipe, classes=classes, image_shape=image_shape))
     everywhere = processes.all_gather(described)
     processes.fail_together(lambda: _require_equal(everywhere))
-    return given, described
+    return described
 
 
 def _describe(
@@ -85,8 +79,6 @@ def _describe(
 def require_same_network(run: RunDirectory, info: Mapping[str, Any], described: Mapping[str, Any] | None) -> None:
     """Refuse to resume a run with another network than it started with."""
     if described is None:
-        if "network" not in info:
-            return
         raise RequestError(
             f"the run in {run.root} trains a network passed as network=; resume it from Python: "
             "train_recipe(..., resume=True, network=...)"
@@ -118,7 +110,7 @@ def _require_cosines(network: StagedNetwork, image_shape: tuple[int, int, int]) 
     unbounded output exceeds 1.
     """
     way_out = (
-        "use elfnet.models.heads.CosineClassifier and attach_exits(..., classifier='cosine'), or set model.head=linear"
+        "use elfnet.models.CosineClassifier and attach_exits(..., classifier='cosine'), or set model.head=linear"
     )
     needs = "model.head=cosine (which criterion.loss=ldam needs) expects cosines"
     for number, head in enumerate(network.heads, start=1):

@@ -23,7 +23,7 @@ from elfnet.train.ema import WeightAverage
 from elfnet.train.forward import TrainingForward
 from elfnet.train.optimizer import set_learning_rate
 from elfnet.train.pruning import Pruning
-from elfnet.train.resizing import FULL_SIZE, ProgressiveResizing
+from elfnet.train.resizing import ProgressiveResizing
 from elfnet.train.schedule import Schedule
 from elfnet.train.statistics import EpochStatistics
 
@@ -51,7 +51,7 @@ class Trainer:
         accumulate: number of parts that a batch is split into; their gradients are accumulated.
         mixing: applied to every batch; it must match `forward` (see `forward_and_mixing`).
         average: moving average to update after every step.
-        resizing: image size by epoch.
+        resizing: image size by epoch; None: always the full size.
         pruning: which examples an epoch shows; it is also the selection of `batches`.
         on_step: called after every step with (step, steps in the epoch).
     """
@@ -72,7 +72,7 @@ class Trainer:
         accumulate: int = 1,
         mixing: Mixing = unmixed,
         average: WeightAverage | None = None,
-        resizing: ProgressiveResizing = FULL_SIZE,
+        resizing: ProgressiveResizing | None = None,
         pruning: Pruning | None = None,
         on_step: Callable[[int, int], None] | None = None,
     ) -> None:
@@ -122,7 +122,8 @@ class Trainer:
         for step, batch in enumerate(self._batches.epoch(epoch)):
             rate = self._schedule.learning_rate(epoch, step, steps)
             mixed = self._mixing(batch, epoch)
-            mixed = replace(mixed, images=self._resizing(mixed.images, epoch))
+            if self._resizing is not None:
+                mixed = replace(mixed, images=self._resizing(mixed.images, epoch))
             if self._pruning is not None:
                 importance_b = self._pruning.weight(batch.rows_b)
                 mixed = replace(mixed, labels=replace(mixed.labels, importance_B=importance_b))
@@ -137,7 +138,7 @@ class Trainer:
         if self._pruning is not None:
             self._pruning.history.end_epoch()
             record["examples"] = int(self._pruning.shown(epoch).sum())
-        if self._resizing.start < 1:
+        if self._resizing is not None:
             record["image_side"] = self._resizing.share(epoch)
         if self._loss.distillation is not None:
             record["distil_temperature"] = float(self._loss.distillation.temperature)

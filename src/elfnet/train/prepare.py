@@ -31,7 +31,7 @@ from elfnet.recipe.stages import Stage, final_model, loss_scale, stage_of_weight
 from elfnet.run.checkpoint import Checkpoint, load_checkpoint
 from elfnet.run.directory import RunDirectory
 from elfnet.train.distributed import DistributedContext
-from elfnet.train.external_network import choose_network
+from elfnet.train.external_network import describe_network
 from elfnet.train.launch import refuse_empty_shards
 from elfnet.train.pruning import require_floor
 from elfnet.train.schedule import Schedule, scale_schedule
@@ -103,9 +103,14 @@ def prepare(
     saved = processes.fail_together(lambda: load_checkpoint(run.checkpoint("last"))) if resumes else None
     stage = stage_of_weights(recipe, 0 if saved is None else saved.epochs_done)
     torch.manual_seed(recipe.train.seed)
-    network, described = choose_network(
-        given, stage.recipe, classes=classes, image_shape=(channels, height, width), processes=processes
-    )
+    if given is None:
+        described = None
+        network = processes.fail_together(
+            lambda: network_of(stage.recipe.model, classes=classes, image_channels=channels)
+        )
+    else:
+        network, shape = given, (channels, height, width)
+        described = describe_network(given, stage.recipe, classes=classes, image_shape=shape, processes=processes)
     temperature = None if saved is None else saved.progress.get("distil_temperature")
     counts = splits.class_counts_C.tolist()
     objectives = processes.fail_together(

@@ -25,7 +25,7 @@ from elfnet.recipe.schema import Recipe
 from elfnet.recipe.stages import Stage, stages_of, total_epochs
 from elfnet.run.checkpoint import Checkpoint, require_network
 from elfnet.run.directory import RunDirectory
-from elfnet.train.build import Assembled, assemble
+from elfnet.train.build import Assembled, assemble, second_stage_network, second_stage_state
 from elfnet.train.distributed import DistributedContext
 from elfnet.train.external_network import require_same_network
 from elfnet.train.launch import (
@@ -40,7 +40,6 @@ from elfnet.train.logging import Logger, Observer, Silent, open_loggers
 from elfnet.train.machine import Machine, device_and_precision, fabric_precision, run_info, tune_malloc
 from elfnet.train.prepare import Prepared, prepare
 from elfnet.train.refit import check_source, fit_run, is_fitted, keep_start
-from elfnet.train.second_stage import second_stage_network, second_stage_state
 from elfnet.train.state import RunState, check_directory, keep, require_same_data, require_same_precision
 from elfnet.train.statistics import calibration_score, predictions
 
@@ -118,7 +117,8 @@ def open_or_create_run(prepared: Prepared, run: RunDirectory, *, overwrite: bool
     if run.exists() and not overwrite:
         info = run.info()
         require_same_data(run, info, prepared.splits)
-        require_same_network(run, info, prepared.records.get("network"))
+        if "network" in info or "network" in prepared.records:
+            require_same_network(run, info, prepared.records.get("network"))
         return info
     cost = count_cost(prepared.final_network, prepared.image_shape)
     info = run_info(prepared.recipe, prepared.splits, prepared.normalisation, cost)
