@@ -7,13 +7,13 @@ import { readMetadata } from "./metadata.mjs";
 const [file, pixels, wanted] = process.argv.slice(2);
 const model = readFileSync(file);
 const metadata = readMetadata(model);
-if (!("elfnet.operating_points" in metadata)) throw new Error(`${file} has no operating points; export the run again`);
-const classNames = JSON.parse(metadata["elfnet.class_names"]);
-const points = JSON.parse(metadata["elfnet.operating_points"]);
-const point = points[wanted ?? metadata["elfnet.default_point"]];
+if (!("elfnet:operating_points" in metadata)) throw new Error(`${file} has no operating points; export the run again`);
+const classNames = JSON.parse(metadata["elfnet:class_names"]);
+const points = JSON.parse(metadata["elfnet:operating_points"]);
+const point = points[wanted ?? metadata["elfnet:default_point"]];
 if (!point) throw new Error(`unknown operating point '${wanted}'; choose from: ${Object.keys(points).join(", ")}`);
 
-const { mode, height, width } = JSON.parse(metadata["elfnet.preprocessing"]);
+const { mode, height, width } = JSON.parse(metadata["elfnet:preprocessing"]);
 const shape = [height, width, mode === "RGB" ? 3 : 1];
 const size = shape.reduce((a, b) => a * b);
 const bytes = new Uint8Array(readFileSync(pixels));

@@ -109,9 +109,7 @@ def _require_cosines(network: StagedNetwork, image_shape: tuple[int, int, int]) 
     Linear classifiers of elfnet are recognised by their class. Any other head is run on large inputs, for which an
     unbounded output exceeds 1.
     """
-    way_out = (
-        "use elfnet.models.CosineClassifier and attach_exits(..., classifier='cosine'), or set model.head=linear"
-    )
+    way_out = "use elfnet.models.CosineClassifier and attach_exits(..., classifier='cosine'), or set model.head=linear"
     needs = "model.head=cosine (which criterion.loss=ldam needs) expects cosines"
     for number, head in enumerate(network.heads, start=1):
         if any(isinstance(module, LinearClassifier) for module in head.modules()):

@@ -38,9 +38,9 @@ def test_metadata_and_hash_are_found_with_onnx_too(
     read = onnx.load(str(path))
     metadata = {entry.key: entry.value for entry in read.metadata_props}
     assert bundle.parts.metadata == metadata
-    assert json.loads(metadata["elfnet.class_names"]) == list("abcde")
-    assert metadata["elfnet.model_card"] == "# A card with ümlauts"
-    content, own = path.read_bytes(), metadata["elfnet.sha256"].encode()
+    assert json.loads(metadata["elfnet:class_names"]) == list("abcde")
+    assert metadata["elfnet:model_card"] == "# A card with ümlauts"
+    content, own = path.read_bytes(), metadata["elfnet:sha256"].encode()
     assert content.count(own) == 1
     assert hashlib.sha256(content.replace(own, b"0" * 64)).hexdigest().encode() == own
     onnx.checker.check_model(read, full_check=True)

@@ -42,9 +42,9 @@ from elfnet.inference.bundle.stage_graph import FEATURES, LOGITS, NEXT_FEATURES,
 from elfnet.inference.point_inputs import ABSTAIN_BELOW, IMAGES, PointInputs
 from elfnet.registry import unknown_name
 
-PREFIX = "elfnet."
+PREFIX = "elfnet:"
 """Beginning of our metadata keys."""
-SHA256 = "elfnet.sha256"
+SHA256 = "elfnet:sha256"
 NO_HASH = "0" * 64
 FORMAT_VERSION: Final = 1
 NORMALISE = "normalise/"
@@ -66,7 +66,7 @@ class FileVariant(Part):
 
 
 class FileManifest(Part):
-    """The metadata of a bundle that is one ONNX file. Each field is a property `elfnet.FIELD`: text, or JSON.
+    """The metadata of a bundle that is one ONNX file. Each field is a property `elfnet:FIELD`: text, or JSON.
 
     Attributes:
         format_version: Version of this list of fields.
