@@ -42,6 +42,12 @@ def parser() -> Parser:
         action="store_true",
         help="no default inputs, as ONNX Runtime in Node and browsers needs it",
     )
+    parser.add_argument(
+        "--image-input",
+        choices=("uint8", "float32"),
+        default="uint8",
+        help="images as in a file (default), or normalised by the caller: N x channels x height x width",
+    )
     parser.add_argument("--triton", type=Path, metavar="DIR", help="also write a model repository for Triton")
     parser.add_json_flag()
     return parser
@@ -49,8 +55,8 @@ def parser() -> Parser:
 
 def run(words: Sequence[str]) -> int:
     args = parser().parse_strictly(words)
-    if args.triton is not None and args.required_inputs:
-        raise RequestError("--triton needs default inputs; leave out --required-inputs")
+    if args.triton is not None and (args.required_inputs or args.image_input != "uint8"):
+        raise RequestError("--triton needs default inputs and uint8 images; leave out the other options of the inputs")
     precisions = [name for name in ("int8", "bfloat16") if getattr(args, name)]
     if args.directory or (args.out is not None and args.out.suffix == ARCHIVE_SUFFIX):
         return _export_archive(args, precisions)
@@ -65,6 +71,7 @@ def run(words: Sequence[str]) -> int:
         precisions=precisions,
         default_point=args.default_point,
         required_inputs=args.required_inputs,
+        image_input=args.image_input,
     )
     models = _write_triton(exported.path, args) if args.triton is not None else []
     files = [exported] if exported.int8 is None else [exported, exported.int8]
@@ -97,9 +104,10 @@ def _write_triton(path: Path, args: Any) -> list[Path]:
 
 def _export_archive(args: Any, precisions: Sequence[str]) -> int:
     """Write the older form: a zip or a directory."""
-    if args.default_point is not None or args.required_inputs or args.triton is not None:
+    if args.default_point is not None or args.required_inputs or args.triton is not None or args.image_input != "uint8":
         raise RequestError(
-            "--default-point, --required-inputs and --triton are for the ONNX file; name an --out FILE.onnx"
+            "--default-point, --required-inputs, --image-input and --triton are for the ONNX file; "
+            "name an --out FILE.onnx"
         )
     if args.out is None and args.directory:
         raise RequestError("--directory needs a place; name it with --out DIR")

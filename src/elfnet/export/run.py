@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Literal
 
 import numpy as np
 import torch
@@ -74,6 +75,7 @@ def export_run(
     precisions: Sequence[str] = (),
     default_point: str | None = None,
     required_inputs: bool = False,
+    image_input: Literal["uint8", "float32"] = "uint8",
     measure_memory: Callable[[Path], PeakMemory] | None = measure_peak_memory,
     network: StagedNetwork | None = None,
 ) -> Exported:
@@ -86,6 +88,7 @@ def export_run(
         precisions: `int8` also writes `NAME-int8.onnx`; `bfloat16` adds operating points for OpenVINO.
         default_point: The operating point for clients that give none; None for `default_point_of`.
         required_inputs: Write the inputs without defaults, for ONNX Runtime in Node and in browsers.
+        image_input: What the input `images` holds: `uint8` as in an image file, or normalised `float32`.
         measure_memory: Measures the peak memory of the finished file; None to skip it.
         network: The custom network, if the run trained one; see `evaluate_run`.
 
@@ -100,7 +103,7 @@ def export_run(
             require_writable(wanted, as_directory=False, overwrite=overwrite)
     with run.lock():
         parts, splits, graphs = prepare(run, network)
-        writer = _Writer(run, parts, default_point, required_inputs, measure_memory)
+        writer = _Writer(run, parts, default_point, required_inputs, image_input, measure_memory)
         draft = writer.content(graphs, parts.family, {"float32": FileVariant(family=parts.family.to_dict())})
         # One thread, so that sums are computed in the same order every time.
         engine = OneFileEngine(verified(path, draft), threads=1)
@@ -126,6 +129,7 @@ class _Writer:
     parts: RunParts
     default_point: str | None
     required_inputs: bool
+    image_input: Literal["uint8", "float32"]
     measure_memory: Callable[[Path], PeakMemory] | None
 
     def content(self, graphs: Sequence[bytes], family: Family, variants: dict[str, FileVariant]) -> bytes:
@@ -138,11 +142,16 @@ class _Writer:
             for point in family.points
         }
         model = assemble(
-            graphs, family, preprocess=parts.preprocess, default_point=None if self.required_inputs else default
+            graphs,
+            family,
+            image_input=self.image_input,
+            preprocess=parts.preprocess,
+            default_point=None if self.required_inputs else default,
         )
         manifest = FileManifest(
             elfnet_version=__version__,
             precision=next(iter(variants)),  # type: ignore[arg-type]  # checked by the schema
+            image_input=self.image_input,
             class_names=parts.class_names,
             default_point=default,
             operating_points=points,

@@ -50,10 +50,12 @@ class OneFileEngine(Engine):
         self._inputs = PointInputs.of(bundle.family)
         self._session = _LazySession(lambda: (bundle.content, IMAGES), bundle, threads)
         self._normalised = _LazySession(bundle.with_normalised_input, bundle, threads)
-        height, width, channels = bundle.manifest.preprocessing.preprocess().shape
+        self._preprocess = bundle.manifest.preprocessing.preprocess()
+        self._reads_pixels = bundle.manifest.image_input == "uint8"
+        height, width, channels = self._preprocess.shape
         self._pixel_shape, self._image_shape = (height, width, channels), (channels, height, width)
         # Opened at once, so that a file that ONNX Runtime cannot read is refused here.
-        self._session.open()
+        (self._session if self._reads_pixels else self._normalised).open()
         backend = LazyStages(bundle.exits, lambda: OnnxBackend(bundle.stage_graphs(), threads=threads))
         super().__init__(backend, bundle.family, deepest_exit=deepest_exit, abstain_below=abstain_below)
 
@@ -72,7 +74,7 @@ class OneFileEngine(Engine):
         operating_point: str | float | None = None,
         thresholds: NDArray[np.floating[Any]] | None = None,
     ) -> Answers:
-        """Classify uint8 images as `Preprocess.pixels` returns them; the graph normalises them.
+        """Classify uint8 images as `Preprocess.pixels` returns them; the graph normalises them if it can.
 
         Args:
             pixels_NHWK: The images.
@@ -87,11 +89,12 @@ class OneFileEngine(Engine):
                 f"images are {pixels_NHWK.dtype} of shape {pixels_NHWK.shape}, the network needs uint8 of shape "
                 f"(examples, {', '.join(map(str, self._pixel_shape))}); convert them"
             )
-        plan = self.plan(operating_point)
-        if thresholds is None:
-            return self._run(self._session, pixels_NHWK, plan)
-        given = checked_thresholds(thresholds, len(pixels_NHWK), self.family.exits)
-        return self._run(self._session, pixels_NHWK, plan, {THRESHOLDS: given})
+        plan, other_inputs = self.plan(operating_point), None
+        if thresholds is not None:
+            other_inputs = {THRESHOLDS: checked_thresholds(thresholds, len(pixels_NHWK), self.family.exits)}
+        if not self._reads_pixels:
+            return self._run(self._normalised, self._preprocess.normalise(pixels_NHWK), plan, other_inputs)
+        return self._run(self._session, pixels_NHWK, plan, other_inputs)
 
     def _run(
         self,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime  # type: ignore[import-untyped]
 import pytest
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
@@ -14,6 +15,7 @@ from onnx import helper, numpy_helper
 import elfnet
 from elfnet.calibrate.family import Family
 from elfnet.errors import RequestError, WorkError
+from elfnet.export.assemble import assemble
 from elfnet.inference.backends.onnxruntime import OnnxBackend
 from elfnet.inference.bundle.one_file import FileManifest, open_one_file
 from elfnet.inference.engine import Engine
@@ -118,6 +120,25 @@ def test_thresholds_of_the_caller(
     for wrong in (-0.1, 1.1, np.nan):
         with pytest.raises(RequestError, match="a threshold is not between 0 and 1"):
             engine.of_pixels(pixels, thresholds=np.full((1, 3), wrong))
+
+
+def test_a_file_that_reads_normalised_images(
+    write_file: Callable[..., Path],
+    exported_graphs: list[bytes],
+    exported_family: Family,
+    pixels: NDArray[np.uint8],
+    file_preprocess: Preprocess,
+) -> None:
+    expected = elfnet.load(write_file(), threads=1).classify(pixels, operating_point=exported_family.names()[1])
+    other = assemble(exported_graphs, exported_family, image_input="float32", default_point=exported_family.names()[1])
+    path = write_file(other, image_input="float32")
+    opened = elfnet.load(path, threads=1)
+    found = opened.classify(pixels, operating_point=exported_family.names()[1])
+    assert found.exit_N.tolist() == expected.exit_N.tolist()
+    assert np.array_equal(found.probability_NC, expected.probability_NC)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (exits,) = session.run(["exit"], {"images": file_preprocess.normalise(pixels)})
+    assert (exits - 1).tolist() == expected.exit_N.tolist()
 
 
 def test_images_of_another_shape_or_type(write_file: Callable[..., Path], pixels: NDArray[np.uint8]) -> None:

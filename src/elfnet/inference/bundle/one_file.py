@@ -72,6 +72,7 @@ class FileManifest(Part):
         format_version: Version of this list of fields.
         elfnet_version: The version that wrote the file.
         precision: Precision of the graph.
+        image_input: What the input `images` holds: `uint8` images as in a file, or normalised `float32` ones.
         class_names: Names by class index.
         default_point: The operating point whose values are the defaults of the inputs.
         operating_points: By name, the value of every input besides the images.
@@ -85,6 +86,7 @@ class FileManifest(Part):
     format_version: Literal[1] = FORMAT_VERSION
     elfnet_version: str
     precision: Literal["float32", "int8"] = "float32"
+    image_input: Literal["uint8", "float32"] = "uint8"
     class_names: tuple[ClassName, ...]
     default_point: str
     operating_points: dict[str, dict[str, tuple[float, ...]]]
@@ -126,7 +128,7 @@ class FileManifest(Part):
         own = {key.removeprefix(PREFIX): text for key, text in metadata.items() if key.startswith(PREFIX)}
         own.pop("sha256", None)
         texts = {name for name, field in cls.model_fields.items() if field.annotation is str}
-        texts.add("precision")
+        texts |= {"precision", "image_input"}
         try:
             content = {key: text if key in texts else json.loads(text) for key, text in own.items()}
             return cls.model_validate_json(json.dumps(content))
