@@ -46,6 +46,12 @@ def calibrate_run(
 
     Raises:
         RequestError: the run is not finished.
+
+    Example:
+        >>> from elfnet import calibrate_run, open_run
+        >>> family = calibrate_run(open_run("runs/first"))
+        >>> family.split
+        'calibration'
     """
     with run.lock():
         _require_finished(run)
@@ -106,7 +112,14 @@ def results_on(table: ExitTable, family: Family) -> Results:
 def measure_run(
     run: RunDirectory, family: Family, *, device: str = "cpu", network: StagedNetwork | None = None
 ) -> Results:
-    """Measure a family on the test split of its run and write metrics.json."""
+    """Measure a family on the test split of its run and write metrics.json.
+
+    Example:
+        >>> from elfnet import calibrate_run, measure_run, open_run
+        >>> run = open_run("runs/first")
+        >>> measure_run(run, calibrate_run(run)).n
+        60
+    """
     with run.lock():
         results = results_on(evaluate_run(run, "test", device=device, network=network), family)
         run.save_results(results)

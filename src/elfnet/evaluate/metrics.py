@@ -24,6 +24,14 @@ def measure(table: ExitTable, replayed: Replay, *, with_confusion: bool = True) 
 
     Raises:
         RequestError: the table has no examples.
+
+    Example:
+        >>> from elfnet import calibrate_run, evaluate_run, measure, open_run, replay
+        >>> run = open_run("runs/first")
+        >>> table, family = evaluate_run(run, "test"), calibrate_run(run)
+        >>> metrics = measure(table, replay(table, family.points[0].policy))
+        >>> 0 <= metrics.accuracy <= 1
+        True
     """
     if table.examples == 0:
         raise RequestError(f"the {table.split} exit table has no examples; evaluate a split that has some")

@@ -102,6 +102,11 @@ def evaluate_run(
     Raises:
         RequestError: the split is unknown, or the network does not fit.
         WorkError: the data or the checkpoint is not that of the run.
+
+    Example:
+        >>> from elfnet import evaluate_run, open_run
+        >>> evaluate_run(open_run("runs/first"), "test").split
+        'test'
     """
     if split not in SPLITS:
         raise RequestError(f"there is no split {split!r}; choose from: {', '.join(SPLITS)}")

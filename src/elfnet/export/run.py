@@ -95,6 +95,13 @@ def export_run(
     Raises:
         RequestError: `out` exists, an operating point is unknown, or a variant is refused.
         WorkError: The graph differs from torch, the data has changed since training, or writing failed.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from elfnet import export_run, open_run
+        >>> exported = export_run(open_run("runs/first"), Path("copy.onnx"), measure_memory=None)
+        >>> exported.path.name
+        'copy.onnx'
     """
     path = run.root / f"{run.root.resolve().name}.onnx" if out is None else out
     smaller = path.with_name(f"{path.stem}-int8{path.suffix}") if "int8" in precisions else None

@@ -36,6 +36,11 @@ class Prediction:
         exit: The exit taken, from 1 as in tables.
         cost: Cost relative to the plain backbone.
         top: The best classes with their probabilities, best first.
+
+    Example:
+        >>> from elfnet import Prediction
+        >>> Prediction("cat", 3, confidence=0.97, exit=1, cost=0.08, top=(("cat", 0.97), ("dog", 0.02))).label
+        'cat'
     """
 
     label: str | None
@@ -53,6 +58,14 @@ class Model:
         engine: Classifies arrays of normalised images.
         preprocess: Makes such arrays from files, PIL images and uint8 arrays.
         class_names: Names by class index.
+
+    Example:
+        >>> import numpy as np
+        >>> from elfnet import load
+        >>> model = load("digits.onnx")
+        >>> [prediction] = model.predict([np.zeros((32, 32), dtype=np.uint8)])
+        >>> prediction.label in model.class_names
+        True
     """
 
     def __init__(self, engine: Engine, preprocess: Preprocess, class_names: Sequence[str]) -> None:
@@ -185,6 +198,12 @@ def load(
         model = load("runs/elf/elf.onnx")
         model.set_operating_point(0.6)
         model.predict("cat.png")[0].label
+
+    Example:
+        >>> from elfnet import load
+        >>> model = load("digits.onnx")
+        >>> len(model.class_names)
+        10
     """
     path = Path(path)
     if is_one_file(path):

@@ -71,7 +71,9 @@ def train_recipe(
 
     Example:
         >>> from elfnet import load_recipe, train_recipe
-        >>> run = train_recipe(load_recipe("digits/elf-ce-drw"), "runs/first")  # doctest: +SKIP
+        >>> recipe = load_recipe("digits/elf-ce-drw", {"train.epochs": 1, "model.backbone": "resnet8", "data.largest": 24})
+        >>> train_recipe(recipe, "runs/second").exists()
+        True
     """
     run = RunDirectory(Path(out))
     launch = (launch or Launch()).resolve()

@@ -20,7 +20,6 @@ from elfnet.inference.bundle.manifest import (
     ClassName,
     Measured,
     MultiplyAdds,
-    Part,
     Preprocessing,
     Provenance,
 )
@@ -41,6 +40,7 @@ from elfnet.inference.bundle.read import read_family
 from elfnet.inference.bundle.stage_graph import FEATURES, LOGITS, NEXT_FEATURES, PLACE, in_stage, join_parts
 from elfnet.inference.point_inputs import ABSTAIN_BELOW, IMAGES, PointInputs
 from elfnet.registry import unknown_name
+from elfnet.strict import Strict
 
 PREFIX = "elfnet:"
 """Beginning of our metadata keys."""
@@ -53,7 +53,7 @@ MAX_BYTES = 2**31 - 1
 """Largest size of a protobuf message."""
 
 
-class FileVariant(Part):
+class FileVariant(Strict):
     """Operating points for one precision.
 
     Attributes:
@@ -65,7 +65,7 @@ class FileVariant(Part):
     measured: Measured | None = None
 
 
-class FileManifest(Part):
+class FileManifest(Strict):
     """The metadata of a bundle that is one ONNX file. Each field is a property `elfnet:FIELD`: text, or JSON.
 
     Attributes:
