@@ -73,7 +73,8 @@ def test_a_file_without_a_hash_is_read(run: RunDirectory) -> None:
     [
         ("macro_f1", None, "macro_f1"),
         ("accuracy", 1.5, r"points\.full\.accuracy: Input should be less than or equal to 1"),
-        ("accuracy_by_group", {"many": 0.5}, "the groups are many, not many, medium, few"),
+        ("accuracy_by_group", {"many": 0.5}, "accuracy_by_group: Dictionary should have at least 3 items"),
+        ("accuracy_by_group", {"many": 0.5, "medium": 0.5, "fw": 0.5}, "accuracy_by_group.fw"),
         ("thresholds", ["0.5"], "valid number"),
     ],
 )

@@ -26,7 +26,7 @@ with (run / "times").open("a") as times:
     times.write(again + "\\n")
 if (run.parent.parent / "fail").is_file() and recipe["train"]["seed"] == 1:
     sys.exit("elfnet: no luck")
-accuracy = 0.5 + float(recipe["exits"]["train_threshold"]) + recipe["train"]["seed"] / 100
+accuracy = min(1.0, 0.5 + float(recipe["exits"]["train_threshold"]) + recipe["train"]["seed"] / 100)
 point = {"accuracy": accuracy, "accuracy_by_group": {"many": 1.0, "medium": None, "few": 0.25}, "mean_cost": 0.75}
 point |= {"n": 40, "n_by_group": {"many": 20, "medium": 0, "few": 20}, "accuracy_by_class": [accuracy], "rule": "fixed"}
 point |= {"balanced_accuracy": accuracy, "macro_f1": accuracy, "worst_cost": 1.0, "exit_share": [1.0], "thresholds": []}

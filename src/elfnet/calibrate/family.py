@@ -4,26 +4,54 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from elfnet.calibrate.calibration_table import ROUNDING
-from elfnet.calibrate.operating_point import OperatingPoint, most_accurate
-from elfnet.calibrate.policy_file import FORMAT_VERSION, StoredFamily
+from elfnet.calibrate.operating_point import OperatingPoint, StoredPoint, most_accurate
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.exits.logit_adjustment import LogitAdjustment
 from elfnet.registry import unknown_name
 from elfnet.run.json_file import read_json, write_json
-from elfnet.strict import first_error
+from elfnet.strict import Strict, first_error
 
 MULTIPLY_ADDS = "multiply-adds relative to the plain backbone"
 """The default unit of cost."""
 
+FORMAT_VERSION = 2
+"""Version of policy.json."""
+
 AGAIN = "calibrate the run again"
 """What the user can do about a damaged file."""
+
+
+class StoredFamily(Strict):
+    """The schema of policy.json: the fields of a `Family`.
+
+    `adjust_tau` and `log_prior` are only written if logits are adjusted, so that other families keep their format.
+    """
+
+    format_version: Literal[2]
+    checkpoint_sha256: str
+    split: str
+    n: Annotated[int, Field(ge=0)]
+    confidence_scale: tuple[float, ...]
+    cost: tuple[float, ...]
+    head_cost: tuple[float, ...]
+    cost_unit: str
+    notes: tuple[str, ...]
+    points: tuple[StoredPoint, ...]
+    adjust_tau: tuple[float, ...] | None = None
+    log_prior: tuple[float, ...] = ()
+
+    @model_validator(mode="after")
+    def _check_adjustment(self) -> Self:
+        if len({"adjust_tau", "log_prior"} & self.model_fields_set) == 1:
+            raise ValueError("adjust_tau and log_prior belong together")
+        return self
 
 
 @dataclass(frozen=True, kw_only=True)

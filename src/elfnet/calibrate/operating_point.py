@@ -1,15 +1,83 @@
-"""One operating point: a named policy with the accuracy and cost that it has on the calibration split."""
+"""One operating point: a named policy with the accuracy and cost that it has on the calibration split.
+
+`StoredPoint` and `StoredPolicy` are the schema of a point in policy.json and in the manifest of a bundle. They check
+names and types. What holds for every policy and point, wherever it comes from, is checked by `Policy` and
+`OperatingPoint` themselves. These are dataclasses without pydantic: searches and the engine make many policies from
+NumPy values, and `dataclasses.replace` checks the copy.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from elfnet.calibrate.policy_file import Expected, StoredPoint
+from pydantic import JsonValue
+
 from elfnet.errors import RequestError
-from elfnet.exits.policy import Policy
+from elfnet.exits.logit_adjustment import LogitAdjustment
+from elfnet.exits.policy import Measure, Policy
 from elfnet.registry import unknown_name
+from elfnet.run.results import AccuracyByGroup, Metrics
+from elfnet.strict import Strict
 
 RULES = ("full depth", "line search", "geometric", "budget", "floor", "risk control", "fixed")
 """How the thresholds of a point were found. The thresholds of `fixed` points were given by the user."""
+
+Numbers = tuple[float, ...]
+
+
+class StoredPolicy(Strict):
+    """The fields of a `Policy`; of a logit adjustment only the taus, because all points share one prior."""
+
+    name: str
+    thresholds: Numbers
+    confidence_scale: Numbers
+    combine: bool
+    # Version 0.1.0 wrote policies without a measure before there were two.
+    measure: Measure = "probability"
+    adjust_tau: Numbers | None = None
+
+    def policy(self, log_prior: Numbers) -> Policy:
+        """Return the policy.
+
+        Raises:
+            RequestError: its fields contradict each other.
+        """
+        adjustment = None if self.adjust_tau is None else LogitAdjustment(self.adjust_tau, log_prior)
+        return Policy(self.name, self.thresholds, self.confidence_scale, self.combine, self.measure, adjustment)
+
+
+class Expected(Strict):
+    """Accuracy and cost of a point on the calibration split. Accuracies are fractions between 0 and 1.
+
+    Attributes:
+        accuracy: share of correct predictions.
+        accuracy_by_group: accuracy of the groups many, medium and few; None for a group without examples.
+        balanced_accuracy: mean of the accuracies per class; equal to `accuracy` on a balanced split.
+        mean_cost: mean over the examples, in the family's unit of cost.
+        worst_cost: cost of the deepest exit that an input can reach.
+        exit_share: share of the examples that exit at each exit.
+    """
+
+    accuracy: float
+    accuracy_by_group: AccuracyByGroup
+    balanced_accuracy: float
+    mean_cost: float
+    worst_cost: float
+    exit_share: Numbers
+
+    @classmethod
+    def from_metrics(cls, metrics: Metrics) -> Self:
+        return cls(**{name: getattr(metrics, name) for name in cls.model_fields})
+
+
+class StoredPoint(Strict):
+    """The fields of an `OperatingPoint`."""
+
+    name: str
+    rule: str
+    same_as: str | None
+    promise: dict[str, JsonValue] | None
+    policy: StoredPolicy
+    expected: Expected
 
 
 @dataclass(frozen=True, kw_only=True)

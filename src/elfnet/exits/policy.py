@@ -181,7 +181,7 @@ class Policy:
         return (*reachable, passable)
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to plain JSON types (see `calibrate.policy_file`).
+        """Convert to plain JSON types (see `StoredPolicy`).
 
         Of an adjustment only the taus are included. The prior is the same for all policies of a model and is stored
         beside them.

@@ -1,25 +1,18 @@
 """metrics.json: accuracy and cost of a run's operating points, of every exit alone, and along the curve."""
 
-from typing import Annotated, TypeVar
+from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.strict import Strict
 
 Count = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
-Value = TypeVar("Value")
-
-
-def _require_every_group(by_group: dict[str, Value]) -> dict[str, Value]:
-    if set(by_group) != set(GROUP_NAMES):
-        raise ValueError(f"the groups are {', '.join(by_group) or 'none'}, not {', '.join(GROUP_NAMES)}")
-    return by_group
-
-
-EveryGroup = AfterValidator(_require_every_group)
-AccuracyByGroup = Annotated[dict[str, Fraction | None], EveryGroup]
+GroupName = Annotated[str, Field(pattern=f"^({'|'.join(GROUP_NAMES)})$")]
+EveryGroup = Field(min_length=len(GROUP_NAMES))
+"""Of a dictionary by `GroupName`: no group is missing."""
+AccuracyByGroup = Annotated[dict[GroupName, Fraction | None], EveryGroup]
 """Accuracy of the groups many, medium and few; None for a group without examples."""
 
 
@@ -42,7 +35,7 @@ class Metrics(Strict):
     """
 
     n: Count
-    n_by_group: Annotated[dict[str, Count], EveryGroup]
+    n_by_group: Annotated[dict[GroupName, Count], EveryGroup]
     accuracy: Fraction
     accuracy_by_group: AccuracyByGroup
     accuracy_by_class: tuple[Fraction | None, ...]
@@ -51,7 +44,7 @@ class Metrics(Strict):
     mean_cost: float
     worst_cost: float
     exit_share: tuple[float, ...]
-    exit_share_by_group: Annotated[dict[str, tuple[float, ...] | None], EveryGroup]
+    exit_share_by_group: Annotated[dict[GroupName, tuple[float, ...] | None], EveryGroup]
     confusion: tuple[tuple[Count, ...], ...] | None
 
 
