@@ -85,7 +85,7 @@ def test_name_and_content_agree(name: str, recipe: Recipe) -> None:
 
 
 def test_a_refit_of_a_finished_run_is_named_by_its_method(name: str, recipe: Recipe) -> None:
-    method = name.partition("/")[2]
+    method = name.partition("/")[2].removesuffix("-fast")
     starts_from_a_run = recipe.refit.method != "none" and not recipe.refit.epochs
     assert (recipe.refit.method == method) is starts_from_a_run
 
@@ -102,7 +102,7 @@ def test_schedule_scales_to_any_length(recipe: Recipe, epochs: int) -> None:
         lr_factor=train.lr_factor,
         drw_start=train.drw_start,
     )
-    assert max(*schedule.lr_steps, schedule.drw_start) < epochs
+    assert max([*schedule.lr_steps, schedule.drw_start]) < epochs
 
 
 def test_round_trip_through_a_file(recipe: Recipe, tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from elfnet.errors import RequestError
 from elfnet.evaluate.run import evaluate_run
 from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import DataRecipe
+from elfnet.report import write_report
+from elfnet.reproduce.untuned import untuned_point
 from elfnet.run.directory import RunDirectory
 from elfnet.train.run import train_recipe
 from elfnet.train.statistics import best_test_epoch
@@ -75,6 +77,10 @@ def test_thresholds_are_fixed_in_advance(run: RunDirectory) -> None:
     assert family.point("accurate").policy.thresholds == (0.175,) * 3
     assert "fixed in advance (s=1.75/C)" in family.notes[0]
     assert {"full", "accurate", "economic", "s=1.5/C"} <= set(measure_run(run, family).points)
+    assert write_report([run]).is_file()
+    untuned = untuned_point(run)
+    assert untuned is not None
+    assert untuned["setting"] == "s = 1.75/C"
     with pytest.raises(RequestError, match="no calibration split to fit operating points on"):
         calibrate_run(run, FamilyRequest(search=("0.9",), budgets=(0.5,)))
     with pytest.raises(RequestError, match=r"data\.protocol=ldam-drw has no calibration split"):

@@ -85,8 +85,11 @@ def test_crt_changes_classifiers_only_and_resumes_without_the_run_it_started_fro
     shutil.copytree(with_exits.root, moved)
     recipe = tiny("crt", model__exits=True, train__epochs=3, refit__run=str(moved))
     whole = train_recipe(recipe, tmp_path / "whole")
-    # Weights, biases and batch norm statistics of stages and trunks are the run's, bit for bit.
-    assert changed(whole, with_exits) == classifier_names(whole, "weight", "bias")
+    # Weights and biases of stages and trunks are the run's, bit for bit; batch norm follows the batches, as published.
+    moved_tensors = changed(whole, with_exits)
+    statistics = {name for name in moved_tensors if name.endswith(("running_mean", "running_var", "batches_tracked"))}
+    assert moved_tensors - statistics == classifier_names(whole, "weight", "bias")
+    assert any(name.startswith("stages.") for name in statistics)
     source = whole.info().refit
     assert source is not None
     assert source.checkpoint_sha256 == last(with_exits).sha256
@@ -111,7 +114,7 @@ def test_crt_changes_classifiers_only_and_resumes_without_the_run_it_started_fro
 def test_lws_changes_scales_only_and_starts_where_the_run_ended(
     tiny: Build, plain: RunDirectory, tmp_path: Path
 ) -> None:
-    recipe = tiny("lws", refit__run=str(plain.root))
+    recipe = tiny("lws-fast", refit__run=str(plain.root))
     run = train_recipe(recipe, tmp_path / "lws", stop_after=lambda done: done == 1)
     assert changed(run, plain) == classifier_names(run, "scale")
     scale = last(run).weights["heads.0.classifier.scale"]

@@ -24,7 +24,7 @@ PAPER_RULE = "accurate"
 """One threshold for all exits, the most accurate: the paper's rule. The paper's number is compared with this point. For
 a network without early exits it equals full depth."""
 UNTUNED = "untuned"
-"""The result without any choice on the calibration split, see `elfnet.reproduce.untuned`."""
+"""The result with nothing chosen on the calibration split: tau = 1, and the largest candidate for s."""
 SHOWN_POINTS = (FULL_DEPTH, PAPER_RULE, "economic", "within-1")
 """`economic`: one threshold for all exits, the cheapest that loses at most one point of accuracy. `within-1`: the same
 with one threshold per exit."""
