@@ -75,7 +75,7 @@ def train(out: Path) -> None:
 
 def predict() -> None:
     """One image classified by a bundle."""
-    model = elfnet.load(STORED / "bundle.elfnet")
+    model = elfnet.load(STORED / "bundle.onnx")
     list(model.predict([np.zeros((32, 32), dtype=np.uint8)]))
 
 
@@ -90,7 +90,7 @@ def post(client: TestClient) -> None:
 def walks() -> dict[str, list[str]]:
     """Files of each walk, each taken once before, so that imports on first use do not count."""
     tracer = Tracer()
-    service = Service(elfnet.load(STORED / "bundle.elfnet"), name="digits", settings=ServeSettings())
+    service = Service(elfnet.load(STORED / "bundle.onnx"), name="digits", settings=ServeSettings())
     with (
         tempfile.TemporaryDirectory() as folder,
         tracer.installed(),

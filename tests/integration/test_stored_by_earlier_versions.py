@@ -49,6 +49,17 @@ def test_operating_points_are_read() -> None:
     assert family.point("full").policy.exits == 4
 
 
+def test_the_first_one_file_bundle_answers_as_the_older_bundle_of_the_same_network() -> None:
+    older, newer = load(STORED / "bundle.elfnet", threads=1), load(STORED / "bundle.onnx", threads=1)
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 32, 32, 1), dtype=np.uint8)
+    for point in older.operating_points:
+        expected = older.classify(pixels, operating_point=point)
+        found = newer.classify(pixels, operating_point=point)
+        assert found.exit_N.tolist() == expected.exit_N.tolist()
+        assert found.prediction_N.tolist() == expected.prediction_N.tolist()
+        assert found.confidence_N == pytest.approx(expected.confidence_N, abs=1e-5)
+
+
 def test_a_bundle_predicts() -> None:
     model = load(STORED / "bundle.elfnet")
     images = [np.full((32, 32), value, dtype=np.uint8) for value in (0, 90, 255)]
