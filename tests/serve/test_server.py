@@ -313,7 +313,7 @@ HEAD = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: applicati
 def test_clients_that_are_slow_or_disconnect(
     live: Callable[..., Any], digit_files: list[bytes], as_json: AsJson
 ) -> None:
-    running = live(read_seconds=0.2)
+    running = live(read_seconds=1.0)
     with socket.create_connection(("127.0.0.1", running.port), timeout=30) as slow:
         slow.sendall(HEAD + b"{")
         assert slow.recv(100).startswith(b"HTTP/1.1 408 ")

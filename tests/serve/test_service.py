@@ -10,8 +10,9 @@ import pytest
 from PIL import Image, features
 from starlette.testclient import TestClient
 
+from elfnet.data.images.silence import silent_decoders
 from elfnet.errors import RequestError
-from elfnet.serve.service import ServeSettings, read_samples, silent_libtiff
+from elfnet.serve.service import ServeSettings, read_samples
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ def test_libtiff_writes_nothing_to_standard_error(
         return capfd.readouterr().err
 
     assert decode() != ""
-    with silent_libtiff():
+    with silent_decoders():
         assert decode() == ""
     assert decode() != ""
     response = make_client().post("/v1/predict", files={"image": ("a.tiff", bytes(damaged))})

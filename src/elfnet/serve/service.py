@@ -1,22 +1,20 @@
 """The state of one running service: model, settings, batcher, metrics, decoding threads and sample images."""
 
 import asyncio
-import ctypes
 import os
 import re
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from fastapi import Request
-from PIL import Image, _imaging
 
+from elfnet.data.images.decode import Limits, UnreadableImageError, open_image, read_bytes
+from elfnet.data.images.silence import silent_decoders
 from elfnet.errors import RequestError
-from elfnet.inference.images import silent_pillow
 from elfnet.inference.model import Model
 from elfnet.serve.admission import Admission, DecodeBudget
 from elfnet.serve.batcher import Batcher
@@ -141,36 +139,21 @@ def read_samples(folder: Path | None) -> tuple[Sample, ...]:
     for path in sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")):
         if len(samples) == MAX_SAMPLES:
             break
-        if path.stat().st_size > MAX_SAMPLE_BYTES:
-            continue
+        limits = Limits(max_bytes=MAX_SAMPLE_BYTES, eight_bit=True)
         try:
-            with Image.open(path, formats=tuple(SAMPLE_FORMATS)) as image:
-                media_type = SAMPLE_FORMATS[str(image.format)]
-        except (OSError, ValueError, KeyError, Image.DecompressionBombError):
+            content = read_bytes(path, limits)
+            with open_image(content, path.name, limits) as image:
+                media_type = SAMPLE_FORMATS.get(str(image.format))
+        except UnreadableImageError:
             continue
-        samples.append(Sample(path.name.encode(errors="replace").decode(), path.read_bytes(), media_type))
+        if media_type is not None:
+            samples.append(Sample(path.name.encode(errors="replace").decode(), content, media_type))
     if not samples:
         raise RequestError(
             f"--samples {folder} has no images; put files of {', '.join(SAMPLE_FORMATS)} there, "
             f"of at most {MAX_SAMPLE_BYTES:,} bytes each"
         )
     return tuple(samples)
-
-
-@contextmanager
-def silent_libtiff() -> Iterator[None]:
-    """Keep libtiff from writing to standard error, where a client could fill the log with damaged files.
-
-    Of the libraries that decode images only this one writes there. Pillow has no setting for it, so the handlers are
-    replaced in the library that Pillow has loaded; where it cannot be found, nothing is changed.
-    """
-    with ExitStack() as restore:
-        with suppress(OSError, AttributeError):
-            library = ctypes.CDLL(_imaging.__file__)
-            for set_handler in (library.TIFFSetErrorHandler, library.TIFFSetWarningHandler):
-                set_handler.argtypes, set_handler.restype = [ctypes.c_void_p], ctypes.c_void_p
-                restore.callback(set_handler, set_handler(None))
-        yield
 
 
 class Service:
@@ -255,8 +238,7 @@ class Service:
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Warm up and start to compute; `loop` is the event loop that handles the requests."""
-        self._cleanup.enter_context(silent_pillow())
-        self._cleanup.enter_context(silent_libtiff())
+        self._cleanup.enter_context(silent_decoders())
         self._cleanup.callback(sys.setswitchinterval, sys.getswitchinterval())
         sys.setswitchinterval(SWITCH_INTERVAL)
         self._warm_up()
