@@ -1,6 +1,5 @@
 """The family of operating points of one checkpoint, and the file that stores it (policy.json)."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from elfnet.calibrate.operating_point import OperatingPoint, most_accurate
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.exits.logit_adjustment import LogitAdjustment
+from elfnet.parsing import read_json
 from elfnet.registry import unknown_name
 
 MULTIPLY_ADDS = "multiply-adds relative to the plain backbone"
@@ -226,7 +226,7 @@ class Family:
             WorkError: the file is missing or damaged, or it belongs to another checkpoint.
         """
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = read_json(path)
         except FileNotFoundError as error:
             raise WorkError(f"there are no operating points at {path}; calibrate the run first") from error
         except (OSError, ValueError) as error:

@@ -4,6 +4,7 @@ TensorBoard and Weights & Biases need the extra `track`.
 """
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -41,6 +42,9 @@ class JsonLines:
         try:
             with self._path.open("a") as file:
                 file.write(json.dumps(record, allow_nan=False) + "\n")
+                file.flush()
+                # The checkpoint, which is written next, must not be on disk before the record of its epoch.
+                os.fsync(file.fileno())
         except OSError as error:
             raise WorkError(
                 f"cannot write {self._path}: {error.strerror}; free disk space and continue with --resume"
