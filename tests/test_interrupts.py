@@ -19,16 +19,25 @@ def _handlers() -> Iterator[None]:
 
 def test_the_block_is_finished_first() -> None:
     steps = []
-    with pytest.raises(KeyboardInterrupt), deferred_interrupts():
-        signal.raise_signal(signal.SIGINT)
-        steps.append("read")
+
+    def read() -> None:
+        with deferred_interrupts():
+            signal.raise_signal(signal.SIGINT)
+            steps.append("read")
+
+    with pytest.raises(KeyboardInterrupt):
+        read()
     assert steps == ["read"]
 
 
 def test_the_interrupt_comes_before_an_error() -> None:
-    with pytest.raises(KeyboardInterrupt), deferred_interrupts():
-        signal.raise_signal(signal.SIGINT)
-        raise ValueError("could not determine the shape of an object")
+    def read() -> None:
+        with deferred_interrupts():
+            signal.raise_signal(signal.SIGINT)
+            raise ValueError("could not determine the shape of an object")
+
+    with pytest.raises(KeyboardInterrupt):
+        read()
 
 
 def test_without_a_signal_nothing_changes() -> None:
@@ -55,9 +64,14 @@ def test_blocks_can_be_nested_and_used_in_threads() -> None:
     thread.start()
     thread.join()
     steps = []
-    with pytest.raises(KeyboardInterrupt), deferred_interrupts():
+
+    def read() -> None:
         with deferred_interrupts():
-            signal.raise_signal(signal.SIGINT)
-            steps.append("inner")
-        steps.append("outer")
+            with deferred_interrupts():
+                signal.raise_signal(signal.SIGINT)
+                steps.append("inner")
+            steps.append("outer")
+
+    with pytest.raises(KeyboardInterrupt):
+        read()
     assert steps == ["inner", "outer"]
