@@ -309,3 +309,19 @@ def test_the_pixels_of_all_requests_are_limited(client: TestClient, many_pixels:
         assert admission.held_pixels == 360_000_001
     with admission.admit() as slot, slot.reserve_pixels(360_000_000):
         assert client.post("/v1/predict", files=files).status_code == 200
+
+
+def test_a_request_has_a_time_budget(make_client: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch) -> None:
+    client = make_client(request_seconds=0.05)
+    service = client.app.state.service  # type: ignore[attr-defined]
+    left: list[Any] = []
+    monkeypatch.setattr(service.batcher, "submit", lambda future, *_, **__: left.append(future))
+    response = client.post("/v1/predict", files={"image": ("a", GOOD)})
+    assert (response.status_code, response.json()) == (
+        503,
+        {"error": "the request took longer than 0.05 s; try again later"},
+    )
+    assert int(response.headers["retry-after"]) >= 1
+    # A future that is done is not computed any more.
+    assert left[0].cancelled()
+    assert (service.admission.requests, service.admission.held_bytes, service.admission.held_pixels) == (0, 0, 0)

@@ -17,7 +17,7 @@ from elfnet.errors import RequestError, WorkError
 from elfnet.inference.preprocess import Preprocess
 from elfnet.serve.admission import Slot, read_body
 from elfnet.serve.batcher import BatchResult
-from elfnet.serve.errors import ApiError, too_large
+from elfnet.serve.errors import ApiError, overloaded, too_large
 from elfnet.serve.requests import PredictBody, PredictRequest, Upload, parse_request
 from elfnet.serve.responses import PredictResponse, error_responses, explain, image_results
 from elfnet.serve.service import Service, get_service
@@ -66,12 +66,24 @@ _REQUEST_BODY = {
 @router.post(
     "/v1/predict",
     response_model=PredictResponse,
-    responses=error_responses(413, 415, 422),
+    responses=error_responses(403, 413, 415, 422),
     openapi_extra=_REQUEST_BODY,
     summary="Classify images",
 )
 async def predict(request: Request, service: Annotated[Service, Depends(get_service)]) -> Response:
     """Classify one or more images, at the operating point or budget of the request or at the service's own."""
+    seconds = service.settings.request_seconds
+    try:
+        async with asyncio.timeout(seconds):
+            return await _predict(request, service)
+    except TimeoutError:
+        # Leaving the block has cancelled what waits in a queue; it is not computed any more.
+        raise overloaded(
+            f"the request took longer than {seconds:g} s; try again later", service.batcher.retry_after()
+        ) from None
+
+
+async def _predict(request: Request, service: Service) -> Response:
     start = time.perf_counter()
     limits = service.settings
     with service.admission.admit() as slot:

@@ -2,12 +2,12 @@
 
 import asyncio
 import os
-import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from fastapi import Request
@@ -20,6 +20,7 @@ from elfnet.serve.admission import Admission, DecodeBudget
 from elfnet.serve.batcher import Batcher
 from elfnet.serve.metrics import Metrics
 from elfnet.serve.responses import RequestLimits, model_info
+from elfnet.serve.settings import ServeSettings
 from elfnet.serve.shedding import LoadShedder
 
 MAX_DECODE_THREADS = 4
@@ -37,83 +38,9 @@ SAMPLE_FORMATS = {
 }
 """Image formats that browsers show, with their media types."""
 
-HOST = re.compile(r"\*|[A-Za-z0-9._-]+|[0-9A-Fa-f.]*(:[0-9A-Fa-f.]*){2,}")
-"""A host name or an address, as it is written in a URL but without port and brackets; or "*"."""
-
+PUBLISH_SECONDS = 1.0
 MAX_SAMPLES = 60
 MAX_SAMPLE_BYTES = 2_000_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class ServeSettings:
-    """Limits of the service, and how it forms batches.
-
-    Attributes:
-        max_batch: images per call of the engine.
-        wait_ms: milliseconds that the first image of a batch waits for others.
-        max_queue: images waiting for the engine; beyond it the response is 503.
-        max_requests: requests in progress; beyond it the response is 503.
-        max_body_bytes: bytes per request.
-        max_held_bytes: bytes of the bodies of all requests in progress; beyond it the response is 503.
-        max_images: images per request.
-        max_pixels: pixels per image, before it is resized; also the pixels that are decoded at a time.
-        max_request_pixels: pixels of all images of one request.
-        max_held_pixels: pixels of the images of all requests that are not decoded yet; beyond it the response is 503.
-        read_seconds: time a client has to send a header, and again to send the body.
-        shed_by_budget: use cheaper operating points while the queue fills up.
-        allowed_hosts: names and addresses that clients may use in the header `Host`, in addition to `localhost`,
-            loopback addresses and the address that they connect to; "*" allows all.
-    """
-
-    max_batch: int = 64
-    wait_ms: float = 2.0
-    max_queue: int = 512
-    max_requests: int = 512
-    max_body_bytes: int = 16_000_000
-    max_held_bytes: int = 128_000_000
-    max_images: int = 32
-    max_pixels: int = 24_000_000
-    max_request_pixels: int = 96_000_000
-    max_held_pixels: int = 384_000_000
-    read_seconds: float = 20.0
-    shed_by_budget: bool = False
-    allowed_hosts: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        for name in (
-            "max_batch",
-            "max_queue",
-            "max_requests",
-            "max_body_bytes",
-            "max_held_bytes",
-            "max_images",
-            "max_pixels",
-            "max_request_pixels",
-            "max_held_pixels",
-        ):
-            if getattr(self, name) < 1:
-                raise RequestError(f"{name}={getattr(self, name)} must be 1 or more")
-        if not 0.0 <= self.wait_ms <= 1000.0:
-            raise RequestError(f"wait_ms={self.wait_ms:g} must be between 0 and 1000")
-        if not 0.0 < self.read_seconds <= 3600.0:
-            raise RequestError(f"read_seconds={self.read_seconds:g} must be above 0 and at most 3600")
-        for host in self.allowed_hosts:
-            if not HOST.fullmatch(host):
-                raise RequestError(
-                    f"allowed_hosts has {host!r}, which is not a host name; give a name or an address, without port"
-                )
-        # Otherwise a request within the first limit could never be accepted.
-        for part, whole in (
-            ("max_images", "max_queue"),
-            ("max_body_bytes", "max_held_bytes"),
-            ("max_pixels", "max_request_pixels"),
-            ("max_request_pixels", "max_held_pixels"),
-        ):
-            if getattr(self, part) > getattr(self, whole):
-                raise RequestError(
-                    f"{part}={getattr(self, part)} is more than {whole}={getattr(self, whole)}; "
-                    f"lower the first or raise the second"
-                )
 
 
 @dataclass(frozen=True)
@@ -156,6 +83,12 @@ def read_samples(folder: Path | None) -> tuple[Sample, ...]:
     return tuple(samples)
 
 
+class SharedIndex(Protocol):
+    """An integer in shared memory, as `multiprocessing.RawValue` returns it."""
+
+    value: int
+
+
 class Service:
     """A model with its queue, threads and metrics. The application calls `start` and `close`.
 
@@ -165,6 +98,7 @@ class Service:
         settings: limits and batching.
         token: needed to change the operating point; None forbids it to everybody.
         samples: images that the web page offers to try.
+        shared_point: index of the operating point, in memory that several processes share; None for one process.
     """
 
     def __init__(
@@ -175,11 +109,17 @@ class Service:
         settings: ServeSettings | None = None,
         token: str | None = None,
         samples: tuple[Sample, ...] = (),
+        shared_point: SharedIndex | None = None,
     ) -> None:
+        self._shared_point = shared_point
         self.model, self.name, self.token, self.samples = model, name, token, samples
         self.settings = settings or ServeSettings()
         self.metrics = Metrics(model.engine.family)
-        self._shedder = LoadShedder(model.engine) if self.settings.shed_by_budget else None
+        self._shedder = (
+            LoadShedder(model.engine, chosen_point=lambda: self.operating_point)
+            if self.settings.shed_by_budget
+            else None
+        )
         self.batcher = Batcher(
             model,
             max_batch=self.settings.max_batch,
@@ -206,6 +146,7 @@ class Service:
         # Serialised once, because there may be thousands of classes and hundreds of operating points.
         self.model_info = model_info(model, name, limits).model_dump_json().encode()
         self._cleanup = ExitStack()
+        self._next_publication: asyncio.TimerHandle | None = None
         self._add_gauges()
 
     def _add_gauges(self) -> None:
@@ -219,22 +160,36 @@ class Service:
                 lambda: self.admission.held_bytes,
             ),
             ("elfnet_held_pixels", "Pixels of images that are not decoded yet.", lambda: self.admission.held_pixels),
-            ("elfnet_shedding", "1 while load is shed by a cheaper operating point.", lambda: float(self.is_shedding)),
         ):
-            self.metrics.add_gauge(name, text, read)
+            self.metrics.add_gauge(name, text, read, of_workers="livesum")
+        text = "1 while load is shed by a cheaper operating point."
+        self.metrics.add_gauge("elfnet_shedding", text, lambda: float(self.is_shedding), of_workers="livemax")
+
+    @property
+    def operating_point(self) -> str:
+        """The operating point that was set, in this process or in another one that shares it."""
+        if self._shared_point is None:
+            return self.model.operating_point
+        return self.model.engine.family.points[self._shared_point.value].name
+
+    def set_operating_point(self, point: str | float) -> None:
+        """Set the operating point by its name or by a budget, for all processes that share it."""
+        name = self.model.set_operating_point(point)
+        if self._shared_point is not None:
+            self._shared_point.value = [one.name for one in self.model.engine.family.points].index(name)
 
     @property
     def current_point(self) -> str:
         """The operating point of a request that names none."""
-        return self.model.operating_point if self._shedder is None else self._shedder.point
+        return self.operating_point if self._shedder is None else self._shedder.point
 
     @property
     def is_shedding(self) -> bool:
         """Whether a cheaper point than the one that was set is in use."""
-        return self.current_point != self.model.operating_point
+        return self.current_point != self.operating_point
 
     def _default_point(self, queue_fill: float) -> str:
-        return self.model.operating_point if self._shedder is None else self._shedder.update(queue_fill)
+        return self.operating_point if self._shedder is None else self._shedder.update(queue_fill)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Warm up and start to compute; `loop` is the event loop that handles the requests."""
@@ -244,9 +199,18 @@ class Service:
         self._warm_up()
         self.batcher.call_soon = loop.call_soon_threadsafe
         self.batcher.start()
+        if self.metrics.of_several_workers:
+            self._publish_gauges(loop)
+
+    def _publish_gauges(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Publish the gauges now and every second, for scrapes that another process answers."""
+        self.metrics.publish_gauges()
+        self._next_publication = loop.call_later(PUBLISH_SECONDS, self._publish_gauges, loop)
 
     def close(self) -> None:
         """Complete the requests in progress, then end all threads."""
+        if self._next_publication is not None:
+            self._next_publication.cancel()
         self.decode_pool.shutdown(wait=True)
         self.batcher.close()
         self._cleanup.close()

@@ -324,3 +324,10 @@ def test_after_the_last_one_that_silenced_pillow_the_filters_are_as_before() -> 
         first.close()  # not in the order of entering
         assert list(warnings.filters) == silent
     assert list(warnings.filters) == before
+
+
+def test_a_picture_of_the_caller_keeps_its_size(tmp_path: Path) -> None:
+    Image.new("RGB", (160, 120), "red").save(tmp_path / "a.jpg")
+    with Image.open(tmp_path / "a.jpg") as picture:
+        crop_picture(picture, choose=lambda _w, _h: Part((0, 0, 160, 120), (20, 15)))
+        assert picture.size == (160, 120)

@@ -123,14 +123,20 @@ def open_image(content: bytes, name: str, limits: Limits) -> "OpenImage":
             raise UnreadableImageError(
                 f"{name} is not an image or is damaged; give one of: {', '.join(FORMATS)}"
             ) from error
-    opened = open_picture(image, name, limits)
+    _check_header(image, name, limits)
     if content.startswith(_PNG_MAGIC):
         _verify_png(content, name)
-    return opened
+    return OpenImage(image, name, downscale=image.format == "JPEG")
 
 
 def open_picture(picture: Image.Image, name: str, limits: Limits) -> "OpenImage":
     """Check size and mode of a Pillow image, whose file, if it has one, cannot be verified any more."""
+    _check_header(picture, name, limits)
+    # Decoding at a smaller size would change the caller's image.
+    return OpenImage(picture, name, downscale=False)
+
+
+def _check_header(picture: Image.Image, name: str, limits: Limits) -> None:
     width, height = picture.size
     if width * height > limits.max_pixels:
         raise TooManyPixelsError(
@@ -143,7 +149,6 @@ def open_picture(picture: Image.Image, name: str, limits: Limits) -> "OpenImage"
         raise UnreadableImageError(
             f"{name} has {found}, which is not converted automatically; save it as 8-bit grey or RGB"
         )
-    return OpenImage(picture, name)
 
 
 class OpenImage:
@@ -155,8 +160,8 @@ class OpenImage:
         format: Pillow's name of the format; None for an image without a file.
     """
 
-    def __init__(self, image: Image.Image, name: str) -> None:
-        self._image, self.name = image, name
+    def __init__(self, image: Image.Image, name: str, *, downscale: bool) -> None:
+        self._image, self.name, self._can_downscale = image, name, downscale
         self.pixels: int = image.width * image.height
         self.format: str | None = image.format
 
@@ -178,7 +183,7 @@ class OpenImage:
             width, height = image.size[::-1] if orientation in _SIDEWAYS else image.size
             part = choose(width, height)
             with _damage_named(name):
-                if downscale and image.format == "JPEG":
+                if downscale and self._can_downscale:
                     _decode_smaller(image, part)
                 image.load()
                 upright = image.transpose(_UPRIGHT[orientation]) if orientation in _UPRIGHT else image
