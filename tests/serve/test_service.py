@@ -96,9 +96,7 @@ def test_workers_divide_the_limits_on_all_requests() -> None:
     assert (share.max_held_bytes, share.max_held_pixels) == (32_000_000, 96_000_000)
     assert (share.max_body_bytes, share.max_batch, share.read_seconds) == (16_000_000, 64, 20.0)
     assert whole.divide(1) == whole
-    with pytest.raises(
-        RequestError, match=r"max_held_pixels=384000000 divided by 5 workers is less than"
-    ):
+    with pytest.raises(RequestError, match=r"max_held_pixels=384000000 divided by 5 workers is less than"):
         whole.divide(5)
     for workers in (0, 65):
         with pytest.raises(RequestError, match=f"workers={workers} must be between 1 and 64"):
