@@ -36,6 +36,7 @@ FOUNDATION = {
     "lazy",
     "parsing",
     "registry",
+    "strict",
     "version",
 }
 # The package itself and `python -m elfnet` stand above all others.

@@ -17,7 +17,9 @@ from elfnet.evaluate.exit_table import ExitTable
 from elfnet.inference.bundle.read import open_bundle
 from elfnet.recipe.load import load_stored_recipe
 from elfnet.run.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from elfnet.run.directory import RunDirectory, read_json
+from elfnet.run.directory import RunDirectory
+from elfnet.run.info import RunInfo
+from elfnet.run.json_file import read_model
 from fault_case import Outcomes, damaged
 
 STORED = Path(__file__).parents[1] / "integration" / "stored"
@@ -95,7 +97,7 @@ def _readers(directory: Path) -> dict[str, tuple[Path, Read]]:
         "bundle": (directory / "bundle", lambda file: str(open_bundle(file).manifest)),
         "policy": (directory / "policy", _without_hash(Family.open)),
         "recipe": (directory / "recipe.toml", _without_hash(load_stored_recipe)),
-        "run.json": (directory / "run.json", _without_hash(read_json)),
+        "run.json": (directory / "run.json", _without_hash(lambda file: read_model(file, RunInfo))),
         "log": (log, _without_hash(lambda _: RunDirectory(directory).log())),
         "list": (directory / "list.txt", _without_hash(lambda file: read_list(file, directory))),
         "table": (

@@ -127,7 +127,7 @@ def _check(outcomes: Outcomes, run: RunDirectory, code: int, expected: _Referenc
         outcomes.fail(f"{case}: the last training ended with exit code {code}")
         return
     left = [path.name for path in (*run.root.parent.glob(".run*"), *run.root.rglob(".*"))]
-    epochs = [record["epoch"] for record in run.log()]
+    epochs = [record.epoch for record in run.log()]
     if load_checkpoint(run.checkpoint("last")).sha256 != expected.weights:
         outcomes.fail(f"{case}: other weights")
     elif epochs != list(range(len(epochs))) or len(epochs) != SETTINGS["train.epochs"]:

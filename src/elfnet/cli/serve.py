@@ -132,6 +132,8 @@ def run(words: Sequence[str]) -> int:
     bound = bind_socket(args.host, args.port)
     host, port = bound.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
+    # Connections wait from now on, until a worker has loaded the model.
+    bound.listen()
     sys.stderr.write(f"serving {args.bundle.name} at http://{shown}:{port}/ (point {point.name}); Ctrl-C stops\n")
     sys.stderr.flush()
     serve_workers(
