@@ -19,7 +19,8 @@ from elfnet.recipe.load import load_stored_recipe
 from elfnet.run.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from elfnet.run.directory import RunDirectory
 from elfnet.run.info import RunInfo
-from elfnet.run.json_file import read_model
+from elfnet.run.json_file import read_model, write_json
+from elfnet.run.log import write_log
 from fault_case import Outcomes, damaged
 
 STORED = Path(__file__).parents[1] / "integration" / "stored"
@@ -70,17 +71,14 @@ def _readers(directory: Path) -> dict[str, tuple[Path, Read]]:
     weights = {"weight": torch.arange(24.0).view(4, 6), "steps": torch.tensor(3)}
     save_checkpoint(Checkpoint("a network", 1, weights, progress={"best_score": 0.5}), checkpoint)
     _table().save(table)
-    copies = {
-        "bundle": STORED / "bundle.elfnet",
-        "policy": STORED / "policy.json",
-        "recipe": STORED / "begun-run" / "recipe.toml",
-        "run.json": STORED / "begun-run" / "run.json",
-    }
-    for name, file in copies.items():
-        (directory / name).write_bytes(file.read_bytes())
-    (directory / "recipe.toml").write_bytes((directory / "recipe").read_bytes())
+    begun = RunDirectory(STORED / "begun-run")
+    (directory / "bundle").write_bytes((STORED / "bundle.elfnet").read_bytes())
+    (directory / "recipe.toml").write_bytes(begun.recipe_file.read_bytes())
+    # Written again, with the hashes that the stored files of an earlier version do not have.
+    Family.open(STORED / "policy.json").save(directory / "policy.json")
+    write_json(directory / "run.json", begun.info().to_json())
     log = directory / "log.jsonl"
-    log.write_bytes((STORED / "begun-run" / "log.jsonl").read_bytes())
+    write_log(log, begun.log())
     (directory / "list.txt").write_text("".join(f"class{k % 3}/{k}.png {k % 3}\n" for k in range(12)))
     (directory / "table.csv").write_text("path,label\n" + "".join(f"{k}.png,class {k % 3}\n" for k in range(12)))
     annotations = {
@@ -95,9 +93,9 @@ def _readers(directory: Path) -> dict[str, tuple[Path, Read]]:
         "checkpoint": (checkpoint, lambda file: load_checkpoint(file).sha256),
         "exit table": (table, lambda file: ExitTable.open(file).logits_NEC.tobytes()),
         "bundle": (directory / "bundle", lambda file: str(open_bundle(file).manifest)),
-        "policy": (directory / "policy", _without_hash(Family.open)),
+        "policy": (directory / "policy.json", lambda file: Family.open(file).to_dict()),
         "recipe": (directory / "recipe.toml", _without_hash(load_stored_recipe)),
-        "run.json": (directory / "run.json", _without_hash(lambda file: read_model(file, RunInfo))),
+        "run.json": (directory / "run.json", lambda file: read_model(file, RunInfo)),
         "log": (log, _without_hash(lambda _: RunDirectory(directory).log())),
         "list": (directory / "list.txt", _without_hash(lambda file: read_list(file, directory))),
         "table": (
