@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 
 JAVASCRIPT := examples/javascript/node_modules/.ready
 
-.PHONY: demo test test-all check docs bench clean
+.PHONY: demo test test-all torture check docs bench clean
 .DEFAULT_GOAL := demo
 
 $(READY): pyproject.toml constraints.txt
@@ -30,6 +30,12 @@ test: $(READY) $(JAVASCRIPT)  ## the fast tests
 test-all: $(READY) $(JAVASCRIPT)  ## also the slow tests, and those that need Ray
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,ray]"
 	$(TESTS) -m ""
+
+# The campaign of faults, from a seed: make torture SEED=1. Pieces that are done are kept in build/torture, so that it can be
+# interrupted and resumed; hours on two cores.
+SEED ?= 0
+torture: $(READY)  ## kills, full disks, damaged files, raw HTTP, concurrency; writes benchmarks/results/torture.json
+	$(BIN)/python tests/faults/torture.py campaign --seed $(SEED) --work build/torture --out benchmarks/results/torture.json
 
 check: $(READY)  ## lint and types
 	$(BIN)/ruff check .

@@ -30,7 +30,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from elfnet.data.build import load_splits
-from elfnet.data.images.decode import Limits, read_crop
+from elfnet.data.images.decode import Limits, decode
 from elfnet.data.images.resize import Part
 from elfnet.data.loading.build import IMAGENET, training_batches
 from elfnet.data.loading.feed import TrainingFeed
@@ -154,7 +154,7 @@ def downscaling_error(root: Path) -> dict[str, Any]:
 
         content = file.read_bytes()
         full, scaled = (
-            np.asarray(read_crop(content, "", choose=whole, limits=Limits(), downscale=downscale), np.int16)
+            np.asarray(decode(content, "", Limits(), choose=whole, downscale=downscale), np.int16)
             for downscale in (False, True)
         )
         differences.append(np.abs(full - scaled))

@@ -91,3 +91,41 @@ def test_json_is_readable_by_everybody(file: Path) -> None:
         atomic.write_json(file, {"a": float("nan")})
     assert json.loads(file.read_text()) == {"a": [1, 2.5, None]}
     assert list(file.parent.iterdir()) == [file]
+
+
+def test_leftovers_of_a_killed_write_are_removed_by_the_next(file: Path) -> None:
+    names = [
+        ".kept.txt.ab12_x.part",
+        ".kept.txt.part",
+        ".other.txt.ab12.part",
+        ".kept.txt.old.ab12.part",
+        "kept.txt.part",
+    ]
+    for name in names:
+        (file.parent / name).write_text("part")
+    (file.parent / ".kept.txt.dir9.part").mkdir()
+    (file.parent / ".kept.txt.dir9.part" / "new").touch()
+    atomic.write_text(file, "new")
+    assert sorted(path.name for path in file.parent.iterdir()) == sorted([*names[1:], "kept.txt"])
+
+
+def test_a_file_that_is_being_written_is_no_leftover(file: Path) -> None:
+    with atomic.replacing(file) as outer:
+        outer.write_text("outer")
+        atomic.write_text(file, "inner")
+        assert file.read_text() == "inner"
+    assert file.read_text() == "outer"
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_the_directory_is_flushed_after_the_rename(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[tuple[bool, str]] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        flushed.append((stat.S_ISDIR(os.fstat(descriptor).st_mode), file.read_text()))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    atomic.write_text(file, "new")
+    assert flushed == [(False, "old"), (True, "new")]

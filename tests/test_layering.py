@@ -26,7 +26,19 @@ ORDER = (
     "serve",
     "cli",
 )
-FOUNDATION = {"errors", "registry", "atomic", "cluster", "extras", "file_lock", "lazy", "strict", "version"}
+FOUNDATION = {
+    "atomic",
+    "cluster",
+    "errors",
+    "extras",
+    "file_lock",
+    "interrupts",
+    "lazy",
+    "parsing",
+    "registry",
+    "strict",
+    "version",
+}
 # The package itself and `python -m elfnet` stand above all others.
 FILES = sorted({*ROOT.rglob("*.py")} - {ROOT / "__init__.py", ROOT / "__main__.py"})
 

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from elfnet.data.images.decode import Limits, read_crop
+from elfnet.data.images.decode import Limits, decode
 from elfnet.data.images.transforms import Evaluation
 from elfnet.data.loading.feed import EvaluationFeed
 from elfnet.data.loading.memory import PlainSource
@@ -84,7 +84,7 @@ def test_files_are_seen_as_in_the_evaluation_of_file_runs(tmp_path: Path, width:
     Image.fromarray(low).resize((width, height)).save(tmp_path / f"a.{suffix}")
     content = (tmp_path / f"a.{suffix}").read_bytes()
     evaluation = Evaluation(image_size=32, resize=40)
-    expected = evaluation(lambda choose: read_crop(content, "it", choose=choose, limits=Limits()))
+    expected = evaluation(lambda choose: decode(content, "it", Limits(), choose=choose))
     fitted = Preprocess(mode="RGB", height=32, width=32, mean=(0.0,) * 3, std=(1.0,) * 3, crop_share=32 / 40)
     assert np.array_equal(fitted.pixels(tmp_path / f"a.{suffix}"), expected)
 

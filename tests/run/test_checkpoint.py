@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -174,3 +175,31 @@ def test_a_full_disk_leaves_the_old_checkpoint(
     monkeypatch.undo()
     assert file.read_bytes() == Path(before).read_bytes()
     assert sorted(p.name for p in file.parent.iterdir()) == ["last.copy", "last.safetensors"]
+
+
+def test_an_interrupt_while_reading_is_no_verdict_about_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In C, torch may replace the KeyboardInterrupt of a signal by an error about the tensor, as this stand-in does."""
+
+    class Interrupted:
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            self._opened: Any = safe_open(*arguments, **options)
+
+        def __enter__(self) -> Any:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._opened, name)
+
+        def get_tensor(self, name: str) -> Tensor:
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt:
+                raise ValueError("could not determine the shape of an object") from None
+            return self._opened.get_tensor(name)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(checkpoint_format, "safe_open", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        load_checkpoint(file)

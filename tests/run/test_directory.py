@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from run_files import run_info
 
-from elfnet.errors import RequestError
+from elfnet.errors import RequestError, WorkError
 from elfnet.recipe.load import load_recipe
 from elfnet.run.directory import RunDirectory, open_run
 
@@ -61,3 +61,59 @@ def test_a_missing_directory_is_one_line(tmp_path: Path) -> None:
 def test_an_unknown_checkpoint_is_one_line(run: RunDirectory) -> None:
     with pytest.raises(RequestError, match="checkpoint 'first' does not exist; choose from: last, best"):
         run.checkpoint("first")
+
+
+@pytest.mark.parametrize(
+    ("left", "free"),
+    [
+        ([], True),
+        (["run.json"], True),
+        ([".run.json.abc123.part"], True),
+        (["run.json", ".recipe.toml.abc123.part"], True),
+        (["recipe.toml", "run.json"], False),
+        (["run.json", "thesis.txt"], False),
+        (["run.json", "log.jsonl"], False),
+    ],
+)
+def test_what_a_killed_create_left_is_free_for_a_run(tmp_path: Path, left: list[str], free: bool) -> None:
+    for name in left:
+        (tmp_path / name).touch()
+    assert RunDirectory(tmp_path).is_free() == free
+    assert RunDirectory(tmp_path / "new").is_free()
+    (tmp_path / "file").touch()
+    assert not RunDirectory(tmp_path / "file").is_free()
+
+
+def test_a_removal_that_was_killed_is_finished_under_the_next_lock(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(_path: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("shutil.rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run.remove()
+    # Nothing of the run is left where it was: no half of it can be taken for a run.
+    assert not run.root.exists()
+    (hidden,) = run.root.parent.iterdir()
+    assert hidden.name == ".run.removed.part"
+    with run.lock():
+        assert not hidden.exists()
+
+
+def test_a_directory_that_cannot_be_removed_is_one_line(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    def busy(*_: object) -> None:
+        raise OSError(16, "Device or resource busy")
+
+    monkeypatch.setattr(Path, "rename", busy)
+    with pytest.raises(WorkError, match=r"cannot remove .*/run: Device or resource busy; remove it yourself"):
+        run.remove()
+
+
+@pytest.mark.parametrize("content", ["[" * 10**5, '{"a": 1' + "0" * 400 + "}", '{"a": NaN}'])
+def test_hostile_json_is_one_line(run: RunDirectory, content: str) -> None:
+    run.info_file.write_text(content)
+    with pytest.raises(WorkError, match=r"run\.json is damaged") as caught:
+        run.info()
+    assert "\n" not in str(caught.value)

@@ -27,7 +27,8 @@ def test_openapi_describes_the_service(client: TestClient) -> None:
 def test_openapi_documents_every_status(client: TestClient) -> None:
     everywhere = {"200", "400", "408", "421", "431", "500", "503"}
     more = {
-        ("/v1/predict", "post"): {"413", "415", "422"},
+        ("/v1/predict", "post"): {"403", "413", "415", "422"},
+        ("/metrics", "get"): {"404"},
         ("/v1/operating-point", "put"): {"401", "403", "413", "422"},
         ("/v1/samples/{number}", "get"): {"404", "422"},
     }

@@ -87,3 +87,43 @@ def test_the_message_names_the_refused_host(client: TestClient) -> None:
 def test_all_hosts_can_be_allowed(make_client: Callable[..., TestClient]) -> None:
     client = make_client(allowed_hosts=("*",))
     assert client.get("/v1/model", headers={"host": "any.example"}).status_code == 200
+
+
+SITE = "https://shop.example"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 415),
+        ({"Origin": "http://localhost"}, 415),
+        ({"Origin": "HTTP://LocalHost"}, 415),
+        ({"Origin": SITE, "Sec-Fetch-Site": "same-origin"}, 415),  # behind a proxy that changes the host
+        ({"Sec-Fetch-Site": "none"}, 415),
+        ({"Origin": SITE}, 403),
+        ({"Origin": "http://localhost:81"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": ""}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Origin": "http://localhost", "Sec-Fetch-Site": "cross-site"}, 403),
+    ],
+)
+def test_pages_of_other_sites_are_refused(client: TestClient, headers: dict[str, str], status: int) -> None:
+    response = client.post("/v1/predict", headers=headers)
+    assert response.status_code == status
+    assert ("may not use this service; start it with --allow-origin" in response.json()["error"]) == (status == 403)
+    assert client.get("/healthz", headers=headers).status_code == 200
+    assert "access-control-allow-origin" not in client.get("/healthz", headers=headers).headers
+
+
+def test_an_allowed_origin_may_send_and_read(make_client: Callable[..., TestClient]) -> None:
+    client = make_client(allowed_origins=(SITE,))
+    of_site = {"Origin": SITE, "Sec-Fetch-Site": "cross-site"}
+    response = client.post("/v1/predict", headers=of_site)
+    assert (response.status_code, response.headers["access-control-allow-origin"]) == (415, SITE)
+    asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
+    assert client.options("/v1/predict", headers={**of_site, **asked}).status_code == 200
+    other = {"Origin": "https://shop.example.evil.example"}
+    assert client.post("/v1/predict", headers=other).status_code == 403
+    assert client.options("/v1/predict", headers={**other, **asked}).status_code == 403

@@ -12,11 +12,11 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
+from elfnet.data.images.decode import Limits, OpenImage
 from elfnet.inference.model import Model
 from elfnet.inference.preprocess import Preprocess
 from elfnet.serve import predict
 from elfnet.serve.errors import ApiError
-from elfnet.serve.predict import open_image
 from elfnet.serve.requests import Upload
 
 AsJson = Callable[..., dict[str, Any]]
@@ -82,7 +82,12 @@ def test_there_is_no_explanation_by_default(client: TestClient, digit_files: lis
 
 GREY = Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8))
 GOOD = encoded(GREY, "PNG")
+TRUNCATED_JPEG = encoded(Image.effect_noise((64, 64), 90), "JPEG")[:-100]
+FLIPPED_BIT = bytearray(encoded(Image.effect_noise((64, 64), 90), "PNG"))
+FLIPPED_BIT[1000] ^= 4
 REFUSED_IMAGES = {
+    "one bit flipped": (bytes(FLIPPED_BIT), 422, "is damaged (a checksum does not match)"),
+    "truncated JPEG": (TRUNCATED_JPEG, 422, "truncated or damaged (image file is truncated"),
     "not an image": (b"hello, I am text", 422, "is not an image or is damaged"),
     "empty": (b"", 422, "is empty"),
     "truncated": (encoded(Image.effect_noise((64, 64), 90), "PNG")[:900], 422, "truncated or damaged"),
@@ -256,13 +261,13 @@ def test_pixels_are_reserved_while_one_image_at_a_time_is_decoded(
     admission = service.admission
     real: Callable[..., Any] = Preprocess.pixels
     reserved: list[int] = []
-    decoded: list[weakref.ref[Image.Image]] = []
+    decoded: list[weakref.ref[OpenImage]] = []
 
-    def seen(preprocess: Preprocess, image: Image.Image) -> Any:
+    def seen(preprocess: Preprocess, image: OpenImage) -> Any:
         assert [one for one in decoded if one() is not None] == [], "the previous image is still in memory"
         decoded.append(weakref.ref(image))
         reserved.append(admission.held_pixels)
-        assert service.decode_budget._used == (24_000_000 if image.width == 6000 else 0)
+        assert service.decode_budget._used == (24_000_000 if image.pixels == 24_000_000 else 0)
         return real(preprocess, image)
 
     monkeypatch.setattr(Preprocess, "pixels", seen)
@@ -271,7 +276,7 @@ def test_pixels_are_reserved_while_one_image_at_a_time_is_decoded(
     assert reserved == [48_000_000] * 2
     assert admission.held_pixels == 0
     # Released after an error as well.
-    files = [("image", ("a.png", GOOD)), ("image", ("b.png", REFUSED_IMAGES["truncated"][0]))]
+    files = [("image", ("a.png", GOOD)), ("image", ("b.png", TRUNCATED_JPEG))]
     assert client.post("/v1/predict", files=files).status_code == 422
     assert reserved[2:] == [64 + 64 * 64] * 2
     assert admission.held_pixels == 0
@@ -279,15 +284,15 @@ def test_pixels_are_reserved_while_one_image_at_a_time_is_decoded(
 
 def test_an_error_does_not_keep_the_image_in_memory(client: TestClient) -> None:
     preprocess = client.app.state.service.model.preprocess  # type: ignore[attr-defined]
-    opened: list[weakref.ref[Image.Image]] = []
+    opened: list[weakref.ref[OpenImage]] = []
 
-    def damaged() -> Image.Image:
-        image = open_image(Upload("a.png", REFUSED_IMAGES["truncated"][0]), max_pixels=10_000)
+    def damaged() -> OpenImage:
+        image = predict.open_upload(Upload("a.png", TRUNCATED_JPEG), Limits())
         opened.append(weakref.ref(image))
         return image
 
     with pytest.raises(ApiError, match=r"a\.png is truncated or damaged") as refused:
-        predict._decode(damaged(), "a.png", preprocess)
+        predict._decode(damaged(), preprocess)
     assert (refused.value.status, opened[0]()) == (422, None)
 
 
@@ -304,3 +309,19 @@ def test_the_pixels_of_all_requests_are_limited(client: TestClient, many_pixels:
         assert admission.held_pixels == 360_000_001
     with admission.admit() as slot, slot.reserve_pixels(360_000_000):
         assert client.post("/v1/predict", files=files).status_code == 200
+
+
+def test_a_request_has_a_time_budget(make_client: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch) -> None:
+    client = make_client(request_seconds=0.05)
+    service = client.app.state.service  # type: ignore[attr-defined]
+    left: list[Any] = []
+    monkeypatch.setattr(service.batcher, "submit", lambda future, *_, **__: left.append(future))
+    response = client.post("/v1/predict", files={"image": ("a", GOOD)})
+    assert (response.status_code, response.json()) == (
+        503,
+        {"error": "the request took longer than 0.05 s; try again later"},
+    )
+    assert int(response.headers["retry-after"]) >= 1
+    # A future that is done is not computed any more.
+    assert left[0].cancelled()
+    assert (service.admission.requests, service.admission.held_bytes, service.admission.held_pixels) == (0, 0, 0)

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import uvicorn
 from numpy.typing import NDArray
 from uvicorn.server import ServerState
 
 from elfnet.errors import RequestError, WorkError
 from elfnet.inference.engine import Answers
 from elfnet.serve import server
-from elfnet.serve.server import MAX_HEADER_BYTES, MAX_PIPELINED, LimitedHttpProtocol, bind_socket
+from elfnet.serve.server import MAX_HEADER_BYTES, MAX_PIPELINED, LimitedHttpProtocol, ServerConfig, bind_socket
+from elfnet.serve.settings import ServeSettings
 
 HEADER = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -79,7 +79,7 @@ class Transport:
 def connection() -> tuple[LimitedHttpProtocol, Transport, Clock]:
     """A new connection, with a header timeout of 20 seconds."""
     clock, transport = Clock(), Transport()
-    config = uvicorn.Config(lambda: None, log_config=None)
+    config = ServerConfig(lambda: None, settings=ServeSettings(), log_config=None)
     protocol = LimitedHttpProtocol(config, ServerState(), {}, clock)  # type: ignore[arg-type]
     protocol.connection_made(transport)  # type: ignore[arg-type]
     return protocol, transport, clock
@@ -313,7 +313,7 @@ HEAD = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: applicati
 def test_clients_that_are_slow_or_disconnect(
     live: Callable[..., Any], digit_files: list[bytes], as_json: AsJson
 ) -> None:
-    running = live(read_seconds=0.2)
+    running = live(read_seconds=1.0)
     with socket.create_connection(("127.0.0.1", running.port), timeout=30) as slow:
         slow.sendall(HEAD + b"{")
         assert slow.recv(100).startswith(b"HTTP/1.1 408 ")

@@ -3,6 +3,8 @@
 import io
 from collections.abc import Callable
 from contextlib import suppress
+from ctypes import c_int64
+from multiprocessing.sharedctypes import RawValue
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,12 @@ import pytest
 from PIL import Image, features
 from starlette.testclient import TestClient
 
+from elfnet.data.images.silence import silent_decoders
 from elfnet.errors import RequestError
-from elfnet.serve.service import ServeSettings, read_samples, silent_libtiff
+from elfnet.inference.engine import Engine
+from elfnet.inference.model import Model
+from elfnet.serve.service import Service, read_samples
+from elfnet.serve.settings import ServeSettings
 
 
 @pytest.mark.parametrize(
@@ -32,6 +38,9 @@ from elfnet.serve.service import ServeSettings, read_samples, silent_libtiff
             "allowed_hosts has 'a.example:80', which is not a host name; give a name",
         ),
         ({"read_seconds": 0.0}, "read_seconds=0 must be above 0 and at most 3600"),
+        ({"request_seconds": 3601.0}, "request_seconds=3601 must be above 0 and at most 3600"),
+        ({"allowed_origins": ("shop.example",)}, "allowed_origins has 'shop.example', which is not an origin"),
+        ({"allowed_origins": ("https://shop.example/",)}, "which is not an origin; give scheme and host"),
     ],
 )
 def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
@@ -55,7 +64,7 @@ def test_libtiff_writes_nothing_to_standard_error(
         return capfd.readouterr().err
 
     assert decode() != ""
-    with silent_libtiff():
+    with silent_decoders():
         assert decode() == ""
     assert decode() != ""
     response = make_client().post("/v1/predict", files={"image": ("a.tiff", bytes(damaged))})
@@ -78,3 +87,42 @@ def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
         read_samples(tmp_path)
     with pytest.raises(RequestError, match=r"--samples .*none is not a folder; name a folder with images"):
         read_samples(tmp_path / "none")
+
+
+def test_workers_divide_the_limits_on_all_requests() -> None:
+    whole = ServeSettings(max_requests=9)
+    share = whole.divide(4)
+    assert (share.max_queue, share.max_requests) == (128, 2)
+    assert (share.max_held_bytes, share.max_held_pixels) == (32_000_000, 96_000_000)
+    assert (share.max_body_bytes, share.max_batch, share.read_seconds) == (16_000_000, 64, 20.0)
+    assert whole.divide(1) == whole
+    with pytest.raises(RequestError, match=r"max_held_pixels=384000000 divided by 5 workers is less than"):
+        whole.divide(5)
+    for workers in (0, 65):
+        with pytest.raises(RequestError, match=f"workers={workers} must be between 1 and 64"):
+            whole.divide(workers)
+
+
+def test_processes_share_the_operating_point(model: Model) -> None:
+    shared = RawValue(c_int64, 0)
+    first, second = (Service(model_of(model), name="digits", shared_point=shared) for _ in range(2))
+    names = [point.name for point in model.engine.family.points]
+    assert first.operating_point == second.current_point == names[0]
+    first.set_operating_point(names[2])
+    assert (first.operating_point, second.operating_point, second.current_point) == (names[2],) * 3
+    with pytest.raises(RequestError):
+        second.set_operating_point("nowhere")
+    assert first.operating_point == names[2]
+    for service in (first, second):
+        service.close()
+
+
+def model_of(model: Model) -> Model:
+    """The model with an engine of its own, as another process has."""
+    return Model(Engine(model.engine.backend, model.engine.family), model.preprocess, model.class_names)
+
+
+def test_metrics_with_a_port_of_their_own_have_no_route(make_client: Callable[..., TestClient]) -> None:
+    assert make_client().get("/metrics").status_code == 200
+    response = make_client(metrics_route=False).get("/metrics")
+    assert (response.status_code, response.json()) == (404, {"error": "not found; /openapi.json lists the routes"})

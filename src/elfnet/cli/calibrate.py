@@ -1,7 +1,6 @@
 """The command `elfnet calibrate`: fit operating points on the calibration split and measure them on the test split."""
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING
 from elfnet.cli.arguments import Parser, numbers, positive
 from elfnet.cli.output import console, points_table, print_json
 from elfnet.errors import RequestError, WorkError
+from elfnet.parsing import read_json
 
 if TYPE_CHECKING:
     from elfnet.calibrate.fit import FamilyRequest
@@ -182,7 +182,7 @@ def _measured_cost(file: Path) -> "MeasuredCost":
     from elfnet.calibrate.measured_cost import MeasuredCost
 
     try:
-        return MeasuredCost.from_dict(json.loads(file.read_text(encoding="utf-8")))
+        return MeasuredCost.from_dict(read_json(file))
     except (OSError, ValueError, TypeError) as error:
         if isinstance(error, RequestError):
             raise RequestError(f"{file}: {error}") from error

@@ -75,9 +75,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return _fail(str(error), error.exit_code)
     except ModuleNotFoundError as error:
-        if debug or error.name not in EXTRA_OF_PACKAGE:
+        package = (error.name or "").partition(".")[0]
+        if debug or package not in EXTRA_OF_PACKAGE:
             raise
-        return _fail(missing_package(f"'elfnet {words[0]}'", error.name), 1)
+        return _fail(missing_package(f"'elfnet {words[0]}'", package), 1)
     except KeyboardInterrupt:
         return _fail(f"interrupted{RESUME_HINTS.get(words[0] if words else '', '')}", 130)
     except BrokenPipeError:

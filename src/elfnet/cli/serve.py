@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from elfnet.cli.arguments import Parser
@@ -21,6 +20,7 @@ LIMITS = (
     "max_body_bytes",
     "max_held_bytes",
     "read_seconds",
+    "request_seconds",
 )
 
 
@@ -28,7 +28,8 @@ def parser() -> Parser:
     parser = Parser(
         "serve",
         "Serve predictions of a bundle over HTTP, with a web page at / to try images. Requests are batched as they\n"
-        "arrive; beyond the limits the response is 503. Ctrl-C or SIGTERM stops it after the requests in progress.",
+        "arrive; beyond the limits the response is 503. A worker process that crashes is replaced. Ctrl-C or SIGTERM\n"
+        "stops the service after the requests in progress.",
         usage="BUNDLE [--host HOST] [--port PORT] [--operating-point NAME | --budget B] [--shed-by-budget] ...",
         example="elfnet serve runs/elf/elf.onnx --port 8000 --samples photos",
     )
@@ -41,6 +42,22 @@ def parser() -> Parser:
         default=[],
         metavar="NAME",
         help="host name that clients use, besides localhost and --host; '*' allows all; may be repeated",
+    )
+    parser.add_argument(
+        "--allow-origin",
+        action="append",
+        default=[],
+        metavar="ORIGIN",
+        help="web site whose pages may use the service, such as https://shop.example; may be repeated",
+    )
+    parser.add_argument(
+        "--workers", type=int, default=1, metavar="N", help="processes, which divide the limits (default: 1)"
+    )
+    parser.add_argument(
+        "--metrics-port", type=int, metavar="PORT", help="serve /metrics on this port instead of --port"
+    )
+    parser.add_argument(
+        "--metrics-host", default="127.0.0.1", metavar="HOST", help="address of --metrics-port (default: 127.0.0.1)"
     )
     parser.add_argument("--operating-point", metavar="NAME", help="point at the start (default: the first one)")
     parser.add_argument("--budget", type=float, metavar="B", help="instead: the most accurate point within this cost")
@@ -70,6 +87,7 @@ def parser() -> Parser:
     limits.add_argument(
         "--read-seconds", type=float, metavar="S", help="time to send a header, and then a body (default: 20)"
     )
+    limits.add_argument("--request-seconds", type=float, metavar="S", help="time for a whole request (default: 60)")
     parser.add_argument("--access-log", action="store_true", help="one line per request on standard error")
     return parser
 
@@ -79,27 +97,51 @@ def run(words: Sequence[str]) -> int:
     if args.operating_point is not None and args.budget is not None:
         raise RequestError("--operating-point and --budget both choose the point; give one of them")
 
-    from elfnet.inference.model import DEFAULT_BACKEND, load
-    from elfnet.serve import ServeSettings, Service, bind_socket, read_samples, read_token, serve
+    from elfnet.inference.bundle.read import open_bundle
+    from elfnet.inference.model import DEFAULT_BACKEND
+    from elfnet.serve import BundleService, ServeSettings, bind_socket, read_samples, read_token, serve_workers
 
     limits = {name: getattr(args, name) for name in LIMITS if getattr(args, name) is not None}
     # The service finds out its own address by itself; a name is known only here.
     host_names = (*args.allow_host, args.host) if args.host and ":" not in args.host else tuple(args.allow_host)
-    settings = ServeSettings(**limits, shed_by_budget=args.shed_by_budget, allowed_hosts=host_names)
-    token, samples = read_token(args.token_file), read_samples(args.samples)
-    backend = args.backend or DEFAULT_BACKEND
-    model = load(args.bundle, backend=backend, variant=args.variant, threads=args.threads)
-    if args.operating_point is not None or args.budget is not None:
-        model.set_operating_point(args.budget if args.operating_point is None else args.operating_point)
-    service = Service(model, name=args.bundle.stem, settings=settings, token=token, samples=samples)
+    settings = ServeSettings(
+        **limits,
+        shed_by_budget=args.shed_by_budget,
+        allowed_hosts=host_names,
+        allowed_origins=tuple(args.allow_origin),
+        metrics_route=args.metrics_port is None,
+    )
+    token = read_token(args.token_file)
+    read_samples(args.samples)
+    settings.divide(args.workers)
+    family = open_bundle(args.bundle, variant=args.variant).family
+    point = family.points[0]
+    if args.operating_point is not None:
+        point = family.point(args.operating_point)
+    elif args.budget is not None:
+        point = family.for_budget(args.budget)
+    served = BundleService(
+        bundle=args.bundle,
+        settings=settings,
+        token=token,
+        samples=args.samples,
+        backend=args.backend or DEFAULT_BACKEND,
+        variant=args.variant,
+        threads=args.threads,
+    )
     bound = bind_socket(args.host, args.port)
     host, port = bound.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    sys.stderr.write(
-        f"serving {args.bundle.name} at http://{shown}:{port}/ (point {model.operating_point}); Ctrl-C stops\n"
-    )
+    # Connections wait from now on, until a worker has loaded the model.
+    bound.listen()
+    sys.stderr.write(f"serving {args.bundle.name} at http://{shown}:{port}/ (point {point.name}); Ctrl-C stops\n")
     sys.stderr.flush()
-    # uvicorn raises the signal that stopped it again after it has stopped.
-    with suppress(KeyboardInterrupt):
-        serve(service, bound, log_level="info" if args.access_log else "warning")
+    serve_workers(
+        served,
+        bound,
+        point=point.name,
+        workers=args.workers,
+        metrics_address=None if args.metrics_port is None else (args.metrics_host, args.metrics_port),
+        log_level="info" if args.access_log else "warning",
+    )
     return 0

@@ -12,6 +12,7 @@ import numpy as np
 
 from elfnet.data.images.decode import Limits, UnreadableImageError, image_size
 from elfnet.data.images.files import ImageFiles
+from elfnet.data.images.silence import silent_decoders
 from elfnet.data.sources.listing import Listing
 from elfnet.data.types import Ints
 from elfnet.errors import RequestError
@@ -75,7 +76,7 @@ def check_files(listings: Mapping[str, Listing], limits: Limits, *, threads: int
         for split, one in listings.items()
     }
     found: list[_CheckedFile] = []
-    with ThreadPoolExecutor(threads) as pool:
+    with silent_decoders(), ThreadPoolExecutor(threads) as pool:
         for part in parts.values():
             # In chunks, so that half a million tasks are not queued at once.
             for start in range(0, len(part), READ_AT_ONCE):
@@ -117,7 +118,7 @@ class _CheckedFile:
 
 def _check_file(part: ImageFiles, row: int, limits: Limits) -> _CheckedFile:
     try:
-        content = part.encoded(row, max_bytes=limits.max_bytes)
+        content = part.encoded(row, limits)
     except UnreadableImageError as error:
         return _CheckedFile(None, None, 0, str(error))
     digest = hashlib.blake2b(content, digest_size=16).digest()

@@ -22,6 +22,8 @@ from elfnet.data.long_tail import FrequencyGroups
 from elfnet.errors import RequestError, WorkError
 from elfnet.exits.logit_adjustment import LogitAdjustment
 from elfnet.exits.policy import MEASURES, Measure, Policy, cost_to_exit
+from elfnet.interrupts import deferred_interrupts
+from elfnet.parsing import parse_json
 
 FORMAT = "elfnet-exit-table"
 FORMAT_VERSION = "1"
@@ -263,7 +265,7 @@ def _read_file(path: Path, *, mapped: str) -> tuple[Tensors, Facts]:
     if not path.is_file():
         raise WorkError(f"there is no exit table at {path}; evaluate the run first")
     try:
-        with safe_open(path, framework="numpy") as file:
+        with deferred_interrupts(), safe_open(path, framework="numpy") as file:
             metadata: dict[str, str] = file.metadata() or {}
             _require_version(path, metadata)
             tensors: Tensors = {name: file.get_tensor(name) for name in file.keys() if name != mapped}  # noqa: SIM118
@@ -271,7 +273,7 @@ def _read_file(path: Path, *, mapped: str) -> tuple[Tensors, Facts]:
         facts_json = metadata["facts"]
         if metadata["content_sha256"] != _content_sha256(tensors, facts_json):
             raise WorkError(f"{path} has been altered or damaged (its hash does not match); evaluate the run again")
-        facts: Facts = json.loads(facts_json)
+        facts: Facts = parse_json(facts_json)
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise WorkError(
             f"{path} is damaged or not an exit table ({_one_line(error)}); evaluate the run again"
@@ -294,7 +296,7 @@ def _memory_map(path: Path, name: str) -> NDArray[Any]:
     """Map one float32 tensor. A .safetensors file is: 8 bytes header length, JSON header, tensor bytes."""
     with path.open("rb") as file:
         header_bytes = int.from_bytes(file.read(8), "little")
-        entry = json.loads(file.read(header_bytes))[name]
+        entry = parse_json(file.read(header_bytes))[name]
     if entry["dtype"] != "F32":
         raise ValueError(f"{name} is {entry['dtype']}, not F32")
     shape = tuple(entry["shape"])

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elfnet.cluster import in_short, ray_cluster
+from elfnet.data.images.decode import SUFFIXES
 from elfnet.errors import ElfnetError, RequestError, WorkError
-from elfnet.inference.images import SUFFIXES
 from elfnet.inference.model import Model, Prediction
 
 FROM_LIST = "-"

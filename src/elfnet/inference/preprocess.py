@@ -16,15 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from elfnet.data.images.decode import Limits
+from elfnet.data.images.decode import Limits, OpenImage, open_image, open_picture, read_bytes
 from elfnet.data.images.resize import Part
 from elfnet.errors import RequestError, WorkError
-from elfnet.inference.images import crop_picture, decode_image, read_image
 
 CHANNELS = {"L": 1, "RGB": 3}
 RESIZE_RULE: Final = "centre-bilinear"
 """Name of the only resize rule: centre crop with the network's aspect ratio, bilinear resize with antialiasing."""
-LIMITS = Limits()
+LIMITS = Limits(eight_bit=True)
 CONTENT = "the image in memory"
 """How messages call an image that has no path."""
 
@@ -68,11 +67,11 @@ class Preprocess:
             pixels_NHWK[position] = self.pixels(image, resize=resize)
         return pixels_NHWK
 
-    def pixels(self, image: ImageLike, *, resize: bool = True) -> NDArray[np.uint8]:
+    def pixels(self, image: ImageLike | OpenImage, *, resize: bool = True) -> NDArray[np.uint8]:
         """Convert one image to the network's mode and size, uint8 (H, W, K).
 
         Args:
-            image: The image. An array must have the network's size.
+            image: The image. An array must have the network's size. An open image is closed.
             resize: Resize files and PIL images; if False, refuse other sizes.
 
         Raises:
@@ -82,15 +81,22 @@ class Preprocess:
         if isinstance(image, np.ndarray):
             return self._from_array(image)
         if isinstance(image, Image.Image):
-            choose = partial(self._centre_crop, "the picture", resize)
-            return crop_picture(image, mode=self.mode, choose=choose, limits=LIMITS).reshape(self.shape)
+            # The image belongs to the caller and stays open.
+            return self._crop(open_picture(image, "the picture", LIMITS), resize)
         if isinstance(image, bytes):
-            choose = partial(self._centre_crop, CONTENT, resize)
-            return decode_image(image, CONTENT, mode=self.mode, choose=choose, limits=LIMITS).reshape(self.shape)
-        if isinstance(image, str | Path):
-            choose = partial(self._centre_crop, str(image), resize)
-            return read_image(image, mode=self.mode, choose=choose, limits=LIMITS).reshape(self.shape)
-        raise RequestError(f"{type(image).__name__} is not an image; give a path, bytes, a PIL image or a uint8 array")
+            image = open_image(image, CONTENT, LIMITS)
+        elif isinstance(image, str | Path):
+            image = open_image(read_bytes(Path(image), LIMITS), str(image), LIMITS)
+        if not isinstance(image, OpenImage):
+            raise RequestError(
+                f"{type(image).__name__} is not an image; give a path, bytes, a PIL image or a uint8 array"
+            )
+        with image:
+            return self._crop(image, resize)
+
+    def _crop(self, image: OpenImage, resize: bool) -> NDArray[np.uint8]:
+        choose = partial(self._centre_crop, image.name, resize)
+        return image.crop(choose, mode=self.mode).reshape(self.shape)
 
     def normalise(self, pixels_NHWK: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Return (pixels / 255 - mean) / std as contiguous float32 (N, K, H, W)."""

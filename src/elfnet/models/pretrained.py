@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from elfnet.errors import RequestError, WorkError
+from elfnet.interrupts import deferred_interrupts
 from elfnet.models.staged import StagedNetwork
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "network", "net", "weights")
@@ -66,7 +67,7 @@ def _is_safetensors(path: Path) -> bool:
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
     try:
-        with safe_open(path, framework="pt", device="cpu") as opened:
+        with deferred_interrupts(), safe_open(path, framework="pt", device="cpu") as opened:
             return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a mapping)
     except SafetensorError as error:
         raise WorkError(f"model.weights: {path} is truncated or damaged ({error}); download it again") from error
@@ -74,7 +75,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 
 def _read_torch(path: Path) -> dict[str, Tensor]:
     try:
-        with warnings.catch_warnings():
+        with deferred_interrupts(), warnings.catch_warnings():
             # Warnings about unusual pickles. A user cannot act on them: the file is either read or refused.
             warnings.simplefilter("ignore")
             content = torch.load(path, map_location="cpu", weights_only=True)

@@ -4,7 +4,6 @@ A shipped recipe `DATA/METHOD` combines one data file and one method file of `sh
 on a shipped recipe or on another file with `extends = "DATA/METHOD"`. Overrides by dotted name come last.
 """
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -16,6 +15,7 @@ from pydantic import ValidationError
 
 from elfnet import atomic
 from elfnet.errors import RequestError, WorkError
+from elfnet.parsing import parse_toml, read_toml
 from elfnet.recipe.renamed import new_name, translate_stored
 from elfnet.recipe.schema import Recipe
 from elfnet.registry import unknown_name
@@ -57,7 +57,7 @@ def shipped_methods() -> dict[str, AboutMethod]:
     """Documentation of every shipped method, by name in alphabetical order."""
     found = {}
     for name, text in sorted(_shipped("method").items()):
-        about = tomllib.loads(text)["about"]
+        about = parse_toml(text)["about"]
         found[name] = AboutMethod(_first_line(text), **about)
     return found
 
@@ -94,10 +94,10 @@ def _merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, A
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text())
+        return read_toml(path)
     except (OSError, UnicodeDecodeError) as error:
         raise WorkError(f"cannot read recipe {path}: {error}") from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise RequestError(f"recipe {path} is not valid TOML: {error}") from error
 
 
@@ -120,7 +120,7 @@ def _read_settings(name: str, extended_by: tuple[str, ...] = ()) -> dict[str, An
     shipped_data, shipped_method = _shipped("data"), _shipped("method")
     if data not in shipped_data or method not in shipped_method:
         raise _unknown_recipe(name)
-    return _combine(tomllib.loads(shipped_data[data]), tomllib.loads(shipped_method[method]))
+    return _combine(parse_toml(shipped_data[data]), parse_toml(shipped_method[method]))
 
 
 def _unknown_recipe(name: str) -> RequestError:

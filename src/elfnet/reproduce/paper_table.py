@@ -4,7 +4,6 @@ The numbers are in `tables/*.toml`. `table1`, `table2` and `table3` are the pape
 training with published networks of known width.
 """
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -13,6 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from elfnet.parsing import parse_toml
 from elfnet.registry import unknown_name
 
 PAPER_TABLES = ("table1", "table2", "table3")
@@ -219,4 +219,4 @@ def _by_name(kind: str, name: str, choices: tuple[RowOrColumn, ...]) -> RowOrCol
 
 def _read(name: str) -> dict[str, Any]:
     file = resources.files("elfnet.reproduce") / "tables" / f"{name}.toml"
-    return tomllib.loads(file.read_text(encoding="utf-8"))
+    return parse_toml(file.read_text(encoding="utf-8"))

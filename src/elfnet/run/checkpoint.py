@@ -18,6 +18,8 @@ from torch import Tensor
 
 from elfnet import atomic
 from elfnet.errors import WorkError
+from elfnet.interrupts import deferred_interrupts
+from elfnet.parsing import parse_json
 from elfnet.recipe.schema import ModelRecipe, Recipe
 from elfnet.recipe.stages import stage_of_weights
 from elfnet.run.directory import RunDirectory
@@ -113,8 +115,8 @@ def load_checkpoint(path: Path, *, network: str | None = None, device: str = "cp
         raise WorkError(f"no checkpoint at {path}; train first, or name another run")
     way_out = "restore it from a copy, or train again with --overwrite"
     try:
-        with safe_open(path, framework="pt", device="cpu") as file:
-            header = json.loads((file.metadata() or {}).get(HEADER, "null"))
+        with deferred_interrupts(), safe_open(path, framework="pt", device="cpu") as file:
+            header = parse_json((file.metadata() or {}).get(HEADER, "null"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     except (SafetensorError, OSError, ValueError) as error:
         raise WorkError(f"checkpoint {path} is truncated or damaged ({error}); {way_out}") from error

@@ -6,11 +6,14 @@ RUN/  recipe.toml  run.json  log.jsonl  checkpoints/{last,best}.safetensors  tab
 ```
 """
 
-from contextlib import AbstractContextManager
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from elfnet.errors import RequestError
+from elfnet import atomic
+from elfnet.errors import RequestError, WorkError
 from elfnet.file_lock import file_lock
 from elfnet.recipe.load import load_stored_recipe, save_recipe
 from elfnet.recipe.schema import Recipe
@@ -71,13 +74,43 @@ class RunDirectory:
         suffix = "" if checkpoint == "last" else f"-{checkpoint}"
         return self.root / "tables" / f"{split}{suffix}.safetensors"
 
-    def lock(self) -> AbstractContextManager[None]:
-        """A context manager that locks the run for writing (see `file_lock`)."""
-        return file_lock(self.root)
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Lock the run for writing (see `file_lock`), and finish a removal that was killed."""
+        with file_lock(self.root):
+            if self._removed.is_dir():
+                shutil.rmtree(self._removed)
+            yield
+
+    @property
+    def _removed(self) -> Path:
+        """Where a run is moved to before it is removed."""
+        root = self.root.resolve()
+        return root.with_name(f".{root.name}.removed{atomic.PART}")
+
+    def remove(self) -> None:
+        """Remove the run; a kill leaves it as it was, or a hidden directory that the next `lock` removes."""
+        try:
+            self.root.resolve().rename(self._removed)
+            shutil.rmtree(self._removed)
+        except OSError as error:
+            raise WorkError(
+                f"cannot remove {self.root}: {error.strerror or error}; remove it yourself, or give another --out"
+            ) from error
 
     def exists(self) -> bool:
         """Whether the directory holds a run, finished or not."""
         return self.recipe_file.is_file()
+
+    def is_free(self) -> bool:
+        """Whether a run can be created here: nothing is there but what a killed `create` may have left."""
+        if not self.root.is_dir():
+            return not self.root.exists()
+        return all(
+            path.name == self.info_file.name
+            or any(atomic.is_leftover(path.name, file.name) for file in (self.info_file, self.recipe_file))
+            for path in self.root.iterdir()
+        )
 
     def recipe(self) -> Recipe:
         """The recipe that the run is trained with."""

@@ -7,12 +7,13 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from elfnet import atomic
 from elfnet.errors import WorkError
+from elfnet.parsing import parse_json, read_limited
 from elfnet.strict import Strict, first_error
 
 SHA256 = "sha256"
@@ -34,17 +35,10 @@ def parse_object(text: str | bytes) -> dict[str, Any]:
     Raises:
         ValueError: the text is not one JSON object of finite numbers.
     """
-    try:
-        content = json.loads(text, parse_constant=_refuse_constant)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+    content = parse_json(text)
     if not isinstance(content, dict):
         raise ValueError("not an object")
     return content
-
-
-def _refuse_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is not a number")
 
 
 def read_json(path: Path, *, way_out: str = RESTORE) -> dict[str, Any]:
@@ -57,7 +51,7 @@ def read_json(path: Path, *, way_out: str = RESTORE) -> dict[str, Any]:
         WorkError: the file is missing, damaged, or was altered after it was written.
     """
     try:
-        content = parse_object(path.read_bytes())
+        content = parse_object(read_limited(path))
         claimed = content.pop(SHA256, None)
         altered = claimed is not None and claimed != content_sha256(content)
     except OSError as error:

@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from elfnet.serve.app import create_app
     from elfnet.serve.routes import read_token
     from elfnet.serve.server import bind_socket, build_server, serve
-    from elfnet.serve.service import Sample, ServeSettings, Service, read_samples
+    from elfnet.serve.service import Sample, Service, read_samples
+    from elfnet.serve.settings import ServeSettings
+    from elfnet.serve.workers import BundleService, serve_workers
 
 _MODULES = {
+    "BundleService": "elfnet.serve.workers",
     "Sample": "elfnet.serve.service",
-    "ServeSettings": "elfnet.serve.service",
+    "ServeSettings": "elfnet.serve.settings",
     "Service": "elfnet.serve.service",
     "bind_socket": "elfnet.serve.server",
     "build_server": "elfnet.serve.server",
@@ -28,9 +31,11 @@ _MODULES = {
     "read_samples": "elfnet.serve.service",
     "read_token": "elfnet.serve.routes",
     "serve": "elfnet.serve.server",
+    "serve_workers": "elfnet.serve.workers",
 }
 
 __all__ = [
+    "BundleService",
     "Sample",
     "ServeSettings",
     "Service",
@@ -40,6 +45,7 @@ __all__ = [
     "read_samples",
     "read_token",
     "serve",
+    "serve_workers",
 ]
 
 __getattr__ = lazy_names(__name__, _MODULES)

@@ -5,12 +5,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from elfnet.serve import predict, routes
 from elfnet.serve.errors import ApiError, add_exception_handlers, api_error_response
-from elfnet.serve.middleware import HostMiddleware, ResponseMiddleware
+from elfnet.serve.middleware import HostMiddleware, OriginMiddleware, ResponseMiddleware
 from elfnet.serve.responses import error_responses
 from elfnet.serve.service import Service
 from elfnet.version import __version__
@@ -44,6 +45,14 @@ def create_app(service: Service) -> FastAPI:
     add_exception_handlers(app)
     # The middleware that is added last runs first.
     app.add_middleware(PredictFastPath, service=service)
+    if service.settings.allowed_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=service.settings.allowed_origins,
+            allow_methods=("GET", "POST", "PUT"),
+            allow_headers=("authorization", "content-type"),
+        )
+    app.add_middleware(OriginMiddleware, service=service)
     app.add_middleware(HostMiddleware, service=service)
     app.add_middleware(ResponseMiddleware, service=service)
     return app

@@ -3,21 +3,25 @@
 # Shapes: N answers in the window, E exits
 
 import math
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
 
 from elfnet.calibrate.family import Family
 from elfnet.inference.engine import Answers
 
+WORKERS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+GaugeMode = Literal["livesum", "livemax", "livemostrecent"]
 SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 RECENT_REQUESTS = 1024
@@ -124,8 +128,18 @@ def stability_index(seen_E: NDArray[np.int64], expected_E: NDArray[np.float64], 
     return math.fsum((p_E - q_E) * np.log(p_E / q_E))
 
 
+def registry_of_workers(directory: str) -> CollectorRegistry:
+    """Return a registry that reads what all worker processes have written to a directory."""
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry, path=directory)  # type: ignore[no-untyped-call]
+    return registry
+
+
 class Metrics:
     """All metrics of one service, in a Prometheus registry of its own.
+
+    If the environment variable `PROMETHEUS_MULTIPROC_DIR` is set, before prometheus_client is imported, the metrics are
+    those of all worker processes that have the same directory there.
 
     Args:
         family: the operating points, with what calibration measured for them.
@@ -135,6 +149,9 @@ class Metrics:
     def __init__(self, family: Family, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._registry = CollectorRegistry()
+        self.of_several_workers = WORKERS_VARIABLE in os.environ
+        self._gauges: list[tuple[Gauge, Callable[[], float]]] = []
+        self._published: set[int] = set()
         self.recent = RecentAnswers(family)
         self._lock = threading.Lock()
         self._requests_seen: deque[tuple[float, float, int]] = deque(maxlen=RECENT_REQUESTS)
@@ -161,15 +178,33 @@ class Metrics:
             ("elfnet_exit_drift", "Population stability index of the exit shares against calibration", "exit_drift"),
             ("elfnet_confidence_drift", "Mean confidence minus accuracy on the calibration split", "confidence_drift"),
         ):
-            self.add_gauge(name, f"{text} {over}", partial(self._recent_value, field))
+            # There is no mean over processes; each of them sees the same mix of requests.
+            self.add_gauge(name, f"{text} {over}", partial(self._recent_value, field), of_workers="livemostrecent")
 
     def _recent_value(self, field: str) -> float:
         value: float | None = getattr(self.recent.stats(), field)
         return math.nan if value is None else value
 
-    def add_gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
-        """Add a gauge whose value is read at every scrape."""
-        Gauge(name, text, registry=self._registry).set_function(read)
+    def add_gauge(self, name: str, text: str, read: Callable[[], float], *, of_workers: GaugeMode) -> None:
+        """Add a gauge.
+
+        Args:
+            read: returns the value; called at every scrape, and by `publish_gauges`.
+            of_workers: how the values of several worker processes are combined.
+        """
+        gauge = Gauge(name, text, registry=self._registry, multiprocess_mode=of_workers)
+        self._gauges.append((gauge, read))
+        if not self.of_several_workers:
+            gauge.set_function(read)
+
+    def publish_gauges(self) -> None:
+        """Write the values of all gauges to the memory that worker processes share."""
+        for i, (gauge, read) in enumerate(self._gauges):
+            value = read()
+            # The most recent value counts: a worker without images must not hide the value of one that has some.
+            if not math.isnan(value) or i not in self._published:
+                gauge.set(value)
+                self._published.add(i)
 
     def on_batch(self, point: str, answers: Answers, seconds: float) -> None:
         """Count one call of the engine."""
@@ -192,8 +227,11 @@ class Metrics:
                 self._requests_seen.append((self._clock(), seconds, status))
 
     def exposition(self) -> bytes:
-        """Return all metrics in Prometheus' text format."""
-        return generate_latest(self._registry)
+        """Return all metrics in Prometheus' text format, of all worker processes."""
+        if not self.of_several_workers:
+            return generate_latest(self._registry)
+        self.publish_gauges()
+        return generate_latest(registry_of_workers(os.environ[WORKERS_VARIABLE]))
 
     def traffic(self) -> dict[str, Any]:
         """Return rate and durations of the last prediction requests."""

@@ -1,4 +1,4 @@
-"""ASGI middleware around every request: security headers, metrics, internal errors, and the check of the host."""
+"""ASGI middleware around every request: security headers, metrics, internal errors, checks of host and origin."""
 
 import logging
 import time
@@ -120,6 +120,42 @@ class HostMiddleware:
         if address is None:
             return False
         return address.is_loopback or address == _parse_address(local_address) or str(address) in self._allowed
+
+
+class OriginMiddleware:
+    """Refuses requests that a web page of another site sends, with status 403.
+
+    A browser lets any page send a form to this service. The page cannot read the response, but it could keep the
+    service busy. Browsers describe the page in `Sec-Fetch-Site` and `Origin`; programs send neither.
+
+    Reading (GET, HEAD) is not refused: a page of another site cannot see the response. Allowed are pages of the service
+    itself and the settings' `allowed_origins`.
+    """
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app = app
+        self._allowed = {origin.lower().encode() for origin in service.settings.allowed_origins}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] not in ("GET", "HEAD"):
+            headers = dict(scope["headers"])
+            if not self._is_allowed(headers):
+                origin = headers.get(b"origin", b"another site").decode("latin-1")[:MAX_NAME]
+                shown = "".join(character for character in origin if character.isprintable())
+                message = f"pages of {shown} may not use this service; start it with --allow-origin to allow it"
+                await error_response(403, message, {"Connection": "close"})(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _is_allowed(self, headers: dict[bytes, bytes]) -> bool:
+        origin, site = headers.get(b"origin"), headers.get(b"sec-fetch-site")
+        if origin is not None and origin.lower() in self._allowed:
+            return True
+        if site is not None:
+            # "none": the user, not a page, made the request. "same-site" is another host of the same domain.
+            return site in (b"same-origin", b"none")
+        # Browsers leave Sec-Fetch-Site out for addresses without encryption.
+        return origin is None or origin.lower().partition(b"://")[2] == headers.get(b"host", b"").lower()
 
 
 def _without_port(value: bytes) -> str:

@@ -3,24 +3,21 @@
 # Shapes: N images, H height, W width, K channels
 
 import asyncio
-import re
 import time
 from contextlib import nullcontext
-from io import BytesIO
 from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.routing import APIRoute
 from numpy.typing import NDArray
-from PIL import Image
 
-from elfnet.data.images.decode import FORMATS
+from elfnet.data.images.decode import Limits, OpenImage, TooManyPixelsError, UnreadableImageError, open_image
 from elfnet.errors import RequestError, WorkError
 from elfnet.inference.preprocess import Preprocess
 from elfnet.serve.admission import Slot, read_body
 from elfnet.serve.batcher import BatchResult
-from elfnet.serve.errors import ApiError, too_large
+from elfnet.serve.errors import ApiError, overloaded, too_large
 from elfnet.serve.requests import PredictBody, PredictRequest, Upload, parse_request
 from elfnet.serve.responses import PredictResponse, error_responses, explain, image_results
 from elfnet.serve.service import Service, get_service
@@ -69,12 +66,24 @@ _REQUEST_BODY = {
 @router.post(
     "/v1/predict",
     response_model=PredictResponse,
-    responses=error_responses(413, 415, 422),
+    responses=error_responses(403, 413, 415, 422),
     openapi_extra=_REQUEST_BODY,
     summary="Classify images",
 )
 async def predict(request: Request, service: Annotated[Service, Depends(get_service)]) -> Response:
     """Classify one or more images, at the operating point or budget of the request or at the service's own."""
+    seconds = service.settings.request_seconds
+    try:
+        async with asyncio.timeout(seconds):
+            return await _predict(request, service)
+    except TimeoutError:
+        # Leaving the block has cancelled what waits in a queue; it is not computed any more.
+        raise overloaded(
+            f"the request took longer than {seconds:g} s; try again later", service.batcher.retry_after()
+        ) from None
+
+
+async def _predict(request: Request, service: Service) -> Response:
     start = time.perf_counter()
     limits = service.settings
     with service.admission.admit() as slot:
@@ -116,23 +125,24 @@ async def decode_request(
         parsed, images = _parse_and_open(service, content_type, body)
     else:
         parsed, images = await loop.run_in_executor(service.decode_pool, _parse_and_open, service, content_type, body)
-    pixels = sum(image.width * image.height for image in images)
+    pixels = sum(image.pixels for image in images)
     with slot.reserve_pixels(pixels):
         # A small file can have many pixels.
         if len(body) <= SMALL_BODY_BYTES and pixels <= SMALL_PIXELS:
-            return parsed, _decode_all(service, parsed, images)
-        return parsed, await loop.run_in_executor(service.decode_pool, _decode_all, service, parsed, images)
+            return parsed, _decode_all(service, images)
+        return parsed, await loop.run_in_executor(service.decode_pool, _decode_all, service, images)
 
 
-def _parse_and_open(service: Service, content_type: str, body: bytes) -> tuple[PredictRequest, list[Image.Image]]:
+def _parse_and_open(service: Service, content_type: str, body: bytes) -> tuple[PredictRequest, list[OpenImage]]:
     limits = service.settings
     parsed = parse_request(content_type, body, max_images=limits.max_images)
     _check_point(service, parsed.point)
-    images: list[Image.Image] = []
+    image_limits = Limits(max_pixels=limits.max_pixels, max_bytes=limits.max_body_bytes, eight_bit=True)
+    images: list[OpenImage] = []
     pixels = 0
     for upload in parsed.uploads:
-        images.append(open_image(upload, max_pixels=limits.max_pixels))
-        pixels += images[-1].width * images[-1].height
+        images.append(open_upload(upload, image_limits))
+        pixels += images[-1].pixels
         # Checked for each image, because opening some formats allocates the memory of the pixels.
         if pixels > limits.max_request_pixels:
             raise too_large(
@@ -153,45 +163,35 @@ def _check_point(service: Service, point: str | float | None) -> None:
         raise ApiError(422, str(error)) from None
 
 
-def open_image(upload: Upload, *, max_pixels: int) -> Image.Image:
+def open_upload(upload: Upload, limits: Limits) -> OpenImage:
     """Open an image file without decoding it.
 
     Raises:
-        ApiError: 422 if it is not an image, 413 if it has too many pixels.
+        ApiError: 422 if it is not an image or is damaged, 413 if it has too many pixels.
     """
-    name = upload.name
-    if not upload.content:
-        raise ApiError(422, f"{name} is empty; send an image file")
     try:
-        image = Image.open(BytesIO(upload.content), formats=FORMATS)
-    except Image.DecompressionBombError:
-        raise too_large(f"{name} has more than {max_pixels:,} pixels; make it smaller") from None
-    except Exception:
-        raise ApiError(422, f"{name} is not an image or is damaged; send one of: {', '.join(FORMATS)}") from None
-    width, height = image.size
-    if width * height > max_pixels:
-        raise too_large(f"{name} has {width} x {height} pixels, the limit is {max_pixels:,}; make it smaller")
-    return image
+        return open_image(upload.content, upload.name, limits)
+    except UnreadableImageError as error:
+        raise ApiError(413 if isinstance(error, TooManyPixelsError) else 422, str(error)) from None
 
 
-def _decode_all(service: Service, parsed: PredictRequest, images: list[Image.Image]) -> NDArray[np.uint8]:
+def _decode_all(service: Service, images: list[OpenImage]) -> NDArray[np.uint8]:
     """Decode all images and empty the list, so that one image at a time is in memory at its full size."""
     pixels_NHWK = np.empty((len(images), *service.model.preprocess.shape), dtype=np.uint8)
-    for i, upload in enumerate(parsed.uploads):
-        pixels = images[0].width * images[0].height
+    for i in range(len(images)):
+        pixels = images[0].pixels
         # The event loop, which decodes small images, must not wait.
         with nullcontext() if pixels <= SMALL_PIXELS else service.decode_budget.use(pixels):
-            pixels_NHWK[i] = _decode(images.pop(0), upload.name, service.model.preprocess)
+            pixels_NHWK[i] = _decode(images.pop(0), service.model.preprocess)
     return pixels_NHWK
 
 
-def _decode(image: Image.Image, name: str, preprocess: Preprocess) -> NDArray[np.uint8]:
+def _decode(image: OpenImage, preprocess: Preprocess) -> NDArray[np.uint8]:
     """Decode one image as `Model.predict` does, uint8 (H, W, K), and close it."""
     try:
-        with image:
-            return preprocess.pixels(image)
+        return preprocess.pixels(image)
     except WorkError as error:
-        message = re.sub(r"\bthe picture\b", lambda _: name, str(error), count=1)
+        message = str(error)
     # The traceback of the other error would keep the image in memory until the response is sent.
     del image
     raise ApiError(422, message)

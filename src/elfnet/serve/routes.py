@@ -103,7 +103,7 @@ class OperatingPointResponse(BaseModel):
 
 
 def _current_point(service: Service) -> OperatingPointResponse:
-    point, now = service.model.operating_point, service.current_point
+    point, now = service.operating_point, service.current_point
     return OperatingPointResponse(operating_point=point, now=now, shedding=point != now)
 
 
@@ -139,7 +139,7 @@ async def put_point(
     point = parsed.budget if parsed.operating_point is None else parsed.operating_point
     assert point is not None
     try:
-        service.model.set_operating_point(point)
+        service.set_operating_point(point)
     except RequestError as error:
         raise ApiError(422, str(error)) from None
     return _current_point(service)
@@ -159,9 +159,11 @@ async def readyz(service: ServiceDependency) -> Response:
     return JSONResponse({"status": "ready"})
 
 
-@router.get("/metrics", summary="Prometheus metrics", response_class=Response)
+@router.get("/metrics", summary="Prometheus metrics", response_class=Response, responses=error_responses(404))
 async def metrics(service: ServiceDependency) -> Response:
-    """Return all metrics in Prometheus' text format."""
+    """Return all metrics in Prometheus' text format; 404 if they have a port of their own."""
+    if not service.settings.metrics_route:
+        raise ApiError(404, NOT_FOUND)
     return Response(service.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
 
 

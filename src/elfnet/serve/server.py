@@ -2,7 +2,9 @@
 
 import asyncio
 import socket
+from collections.abc import Callable
 from contextlib import closing
+from typing import Any
 
 import uvicorn
 from fastapi.responses import JSONResponse
@@ -14,10 +16,13 @@ from elfnet.serve.app import create_app
 from elfnet.serve.errors import error_response
 from elfnet.serve.middleware import SECURITY_HEADERS
 from elfnet.serve.service import Service
+from elfnet.serve.settings import ServeSettings
 
 BACKLOG = 2048
 MAX_CONNECTIONS = 4096
 SHUTDOWN_SECONDS = 30
+HEALTHCHECK_SECONDS = 30
+"""A worker that does not react for this long is replaced."""
 
 MAX_HEADER_BYTES = 65_536
 CHUNK_OVERHEAD_BYTES = 64
@@ -65,22 +70,34 @@ def serve(service: Service, bound: socket.socket, *, log_level: str = "warning")
 
 def build_server(service: Service, *, log_level: str = "warning") -> uvicorn.Server:
     """Return a uvicorn server for the service; its method `run` takes the sockets."""
+    return uvicorn.Server(ServerConfig(create_app(service), settings=service.settings, log_level=log_level))
 
-    class Protocol(LimitedHttpProtocol):
-        header_timeout = service.settings.read_seconds
 
-    return uvicorn.Server(
-        uvicorn.Config(
-            create_app(service),
-            http=Protocol,
+class ServerConfig(uvicorn.Config):
+    """The configuration of uvicorn for a service.
+
+    Args:
+        app: the ASGI application, or a function that returns it (`factory`).
+        settings: the limit on the time for a header is taken from here.
+        options: of `uvicorn.Config`.
+    """
+
+    def __init__(
+        self, app: Callable[..., Any], *, settings: ServeSettings, log_level: str = "warning", **options: Any
+    ) -> None:
+        super().__init__(
+            app,
+            http=LimitedHttpProtocol,
             log_level=log_level,
             access_log=log_level in ("info", "debug"),
             backlog=BACKLOG,
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+            timeout_worker_healthcheck=HEALTHCHECK_SECONDS,
             server_header=False,
             lifespan="on",
+            **options,
         )
-    )
+        self.header_timeout = settings.read_seconds
 
 
 async def _refuse_connection(scope: Scope, receive: Receive, send: Send) -> None:
@@ -109,6 +126,8 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        assert isinstance(self.config, ServerConfig)
+        self.header_timeout = self.config.header_timeout
         self._update_timer()
 
     def data_received(self, data: bytes) -> None:

@@ -1,26 +1,25 @@
 """The state of one running service: model, settings, batcher, metrics, decoding threads and sample images."""
 
 import asyncio
-import ctypes
 import os
-import re
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from fastapi import Request
-from PIL import Image, _imaging
 
+from elfnet.data.images.decode import Limits, UnreadableImageError, open_image, read_bytes
+from elfnet.data.images.silence import silent_decoders
 from elfnet.errors import RequestError
-from elfnet.inference.images import silent_pillow
 from elfnet.inference.model import Model
 from elfnet.serve.admission import Admission, DecodeBudget
 from elfnet.serve.batcher import Batcher
 from elfnet.serve.metrics import Metrics
 from elfnet.serve.responses import RequestLimits, model_info
+from elfnet.serve.settings import ServeSettings
 from elfnet.serve.shedding import LoadShedder
 
 MAX_DECODE_THREADS = 4
@@ -38,83 +37,9 @@ SAMPLE_FORMATS = {
 }
 """Image formats that browsers show, with their media types."""
 
-HOST = re.compile(r"\*|[A-Za-z0-9._-]+|[0-9A-Fa-f.]*(:[0-9A-Fa-f.]*){2,}")
-"""A host name or an address, as it is written in a URL but without port and brackets; or "*"."""
-
+PUBLISH_SECONDS = 1.0
 MAX_SAMPLES = 60
 MAX_SAMPLE_BYTES = 2_000_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class ServeSettings:
-    """Limits of the service, and how it forms batches.
-
-    Attributes:
-        max_batch: images per call of the engine.
-        wait_ms: milliseconds that the first image of a batch waits for others.
-        max_queue: images waiting for the engine; beyond it the response is 503.
-        max_requests: requests in progress; beyond it the response is 503.
-        max_body_bytes: bytes per request.
-        max_held_bytes: bytes of the bodies of all requests in progress; beyond it the response is 503.
-        max_images: images per request.
-        max_pixels: pixels per image, before it is resized; also the pixels that are decoded at a time.
-        max_request_pixels: pixels of all images of one request.
-        max_held_pixels: pixels of the images of all requests that are not decoded yet; beyond it the response is 503.
-        read_seconds: time a client has to send a header, and again to send the body.
-        shed_by_budget: use cheaper operating points while the queue fills up.
-        allowed_hosts: names and addresses that clients may use in the header `Host`, in addition to `localhost`,
-            loopback addresses and the address that they connect to; "*" allows all.
-    """
-
-    max_batch: int = 64
-    wait_ms: float = 2.0
-    max_queue: int = 512
-    max_requests: int = 512
-    max_body_bytes: int = 16_000_000
-    max_held_bytes: int = 128_000_000
-    max_images: int = 32
-    max_pixels: int = 24_000_000
-    max_request_pixels: int = 96_000_000
-    max_held_pixels: int = 384_000_000
-    read_seconds: float = 20.0
-    shed_by_budget: bool = False
-    allowed_hosts: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        for name in (
-            "max_batch",
-            "max_queue",
-            "max_requests",
-            "max_body_bytes",
-            "max_held_bytes",
-            "max_images",
-            "max_pixels",
-            "max_request_pixels",
-            "max_held_pixels",
-        ):
-            if getattr(self, name) < 1:
-                raise RequestError(f"{name}={getattr(self, name)} must be 1 or more")
-        if not 0.0 <= self.wait_ms <= 1000.0:
-            raise RequestError(f"wait_ms={self.wait_ms:g} must be between 0 and 1000")
-        if not 0.0 < self.read_seconds <= 3600.0:
-            raise RequestError(f"read_seconds={self.read_seconds:g} must be above 0 and at most 3600")
-        for host in self.allowed_hosts:
-            if not HOST.fullmatch(host):
-                raise RequestError(
-                    f"allowed_hosts has {host!r}, which is not a host name; give a name or an address, without port"
-                )
-        # Otherwise a request within the first limit could never be accepted.
-        for part, whole in (
-            ("max_images", "max_queue"),
-            ("max_body_bytes", "max_held_bytes"),
-            ("max_pixels", "max_request_pixels"),
-            ("max_request_pixels", "max_held_pixels"),
-        ):
-            if getattr(self, part) > getattr(self, whole):
-                raise RequestError(
-                    f"{part}={getattr(self, part)} is more than {whole}={getattr(self, whole)}; "
-                    f"lower the first or raise the second"
-                )
 
 
 @dataclass(frozen=True)
@@ -140,14 +65,15 @@ def read_samples(folder: Path | None) -> tuple[Sample, ...]:
     for path in sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")):
         if len(samples) == MAX_SAMPLES:
             break
-        if path.stat().st_size > MAX_SAMPLE_BYTES:
-            continue
+        limits = Limits(max_bytes=MAX_SAMPLE_BYTES, eight_bit=True)
         try:
-            with Image.open(path, formats=tuple(SAMPLE_FORMATS)) as image:
-                media_type = SAMPLE_FORMATS[str(image.format)]
-        except (OSError, ValueError, KeyError, Image.DecompressionBombError):
+            content = read_bytes(path, limits)
+            with open_image(content, path.name, limits) as image:
+                media_type = SAMPLE_FORMATS.get(str(image.format))
+        except UnreadableImageError:
             continue
-        samples.append(Sample(path.name.encode(errors="replace").decode(), path.read_bytes(), media_type))
+        if media_type is not None:
+            samples.append(Sample(path.name.encode(errors="replace").decode(), content, media_type))
     if not samples:
         raise RequestError(
             f"--samples {folder} has no images; put files of {', '.join(SAMPLE_FORMATS)} there, "
@@ -156,20 +82,10 @@ def read_samples(folder: Path | None) -> tuple[Sample, ...]:
     return tuple(samples)
 
 
-@contextmanager
-def silent_libtiff() -> Iterator[None]:
-    """Keep libtiff from writing to standard error, where a client could fill the log with damaged files.
+class SharedIndex(Protocol):
+    """An integer in shared memory, as `multiprocessing.RawValue` returns it."""
 
-    Of the libraries that decode images only this one writes there. Pillow has no setting for it, so the handlers are
-    replaced in the library that Pillow has loaded; where it cannot be found, nothing is changed.
-    """
-    with ExitStack() as restore:
-        with suppress(OSError, AttributeError):
-            library = ctypes.CDLL(_imaging.__file__)
-            for set_handler in (library.TIFFSetErrorHandler, library.TIFFSetWarningHandler):
-                set_handler.argtypes, set_handler.restype = [ctypes.c_void_p], ctypes.c_void_p
-                restore.callback(set_handler, set_handler(None))
-        yield
+    value: int
 
 
 class Service:
@@ -181,6 +97,7 @@ class Service:
         settings: limits and batching.
         token: needed to change the operating point; None forbids it to everybody.
         samples: images that the web page offers to try.
+        shared_point: index of the operating point, in memory that several processes share; None for one process.
     """
 
     def __init__(
@@ -191,11 +108,17 @@ class Service:
         settings: ServeSettings | None = None,
         token: str | None = None,
         samples: tuple[Sample, ...] = (),
+        shared_point: SharedIndex | None = None,
     ) -> None:
+        self._shared_point = shared_point
         self.model, self.name, self.token, self.samples = model, name, token, samples
         self.settings = settings or ServeSettings()
         self.metrics = Metrics(model.engine.family)
-        self._shedder = LoadShedder(model.engine) if self.settings.shed_by_budget else None
+        self._shedder = (
+            LoadShedder(model.engine, chosen_point=lambda: self.operating_point)
+            if self.settings.shed_by_budget
+            else None
+        )
         self.batcher = Batcher(
             model,
             max_batch=self.settings.max_batch,
@@ -222,6 +145,7 @@ class Service:
         # Serialised once, because there may be thousands of classes and hundreds of operating points.
         self.model_info = model_info(model, name, limits).model_dump_json().encode()
         self._cleanup = ExitStack()
+        self._next_publication: asyncio.TimerHandle | None = None
         self._add_gauges()
 
     def _add_gauges(self) -> None:
@@ -235,35 +159,57 @@ class Service:
                 lambda: self.admission.held_bytes,
             ),
             ("elfnet_held_pixels", "Pixels of images that are not decoded yet.", lambda: self.admission.held_pixels),
-            ("elfnet_shedding", "1 while load is shed by a cheaper operating point.", lambda: float(self.is_shedding)),
         ):
-            self.metrics.add_gauge(name, text, read)
+            self.metrics.add_gauge(name, text, read, of_workers="livesum")
+        text = "1 while load is shed by a cheaper operating point."
+        self.metrics.add_gauge("elfnet_shedding", text, lambda: float(self.is_shedding), of_workers="livemax")
+
+    @property
+    def operating_point(self) -> str:
+        """The operating point that was set, in this process or in another one that shares it."""
+        if self._shared_point is None:
+            return self.model.operating_point
+        return self.model.engine.family.points[self._shared_point.value].name
+
+    def set_operating_point(self, point: str | float) -> None:
+        """Set the operating point by its name or by a budget, for all processes that share it."""
+        name = self.model.set_operating_point(point)
+        if self._shared_point is not None:
+            self._shared_point.value = [one.name for one in self.model.engine.family.points].index(name)
 
     @property
     def current_point(self) -> str:
         """The operating point of a request that names none."""
-        return self.model.operating_point if self._shedder is None else self._shedder.point
+        return self.operating_point if self._shedder is None else self._shedder.point
 
     @property
     def is_shedding(self) -> bool:
         """Whether a cheaper point than the one that was set is in use."""
-        return self.current_point != self.model.operating_point
+        return self.current_point != self.operating_point
 
     def _default_point(self, queue_fill: float) -> str:
-        return self.model.operating_point if self._shedder is None else self._shedder.update(queue_fill)
+        return self.operating_point if self._shedder is None else self._shedder.update(queue_fill)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Warm up and start to compute; `loop` is the event loop that handles the requests."""
-        self._cleanup.enter_context(silent_pillow())
-        self._cleanup.enter_context(silent_libtiff())
+        self._cleanup.enter_context(silent_decoders())
         self._cleanup.callback(sys.setswitchinterval, sys.getswitchinterval())
         sys.setswitchinterval(SWITCH_INTERVAL)
         self.model.warm_up()
         self.batcher.call_soon = loop.call_soon_threadsafe
         self.batcher.start()
+        if self.metrics.of_several_workers:
+            self._publish_gauges(loop)
+
+    def _publish_gauges(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Publish the gauges now and every second, for scrapes that another process answers."""
+        self.metrics.publish_gauges()
+        self._next_publication = loop.call_later(PUBLISH_SECONDS, self._publish_gauges, loop)
 
     def close(self) -> None:
         """Complete the requests in progress, then end all threads."""
+        if self._next_publication is not None:
+            self._next_publication.cancel()
         self.decode_pool.shutdown(wait=True)
         self.batcher.close()
         self._cleanup.close()

@@ -23,12 +23,20 @@ class LoadShedder:
     efficient point within it is used. Requests that name a point or a budget are not affected.
 
     Args:
-        engine: its operating point is the one that was set; it is not changed here.
+        engine: has the operating points.
+        chosen_point: returns the operating point that was set; by default that of the engine.
         clock: returns seconds.
     """
 
-    def __init__(self, engine: Engine, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        chosen_point: Callable[[], str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._engine, self._clock = engine, clock
+        self._chosen_point = chosen_point or (lambda: engine.operating_point)
         self._ladder = Ladder.of(engine.family)
         self._pressure = 0.0
         self._updated = clock()
@@ -49,7 +57,7 @@ class LoadShedder:
         return self._point_at(self._pressure)
 
     def _point_at(self, pressure: float) -> str:
-        chosen = self._engine.operating_point
+        chosen = self._chosen_point()
         share = min(1.0, max(0.0, (pressure - LOW_PRESSURE) / (HIGH_PRESSURE - LOW_PRESSURE)))
         if share == 0.0:
             return chosen

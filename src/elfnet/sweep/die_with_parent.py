@@ -21,14 +21,19 @@ def die_with_parent(command: list[str]) -> list[str]:
     return [sys.executable, "-m", __name__, str(os.getpid()), *command]
 
 
-def main(arguments: list[str]) -> None:
-    """Request the signal, then replace this process by the command."""
-    parent, *command = arguments
+def end_with_parent(parent: int) -> None:
+    """Let the system send SIGTERM to this process when its parent process ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
         # The parent may have ended before the request.
-        if os.getppid() != int(parent):
+        if os.getppid() != parent:
             sys.exit(1)
+
+
+def main(arguments: list[str]) -> None:
+    """Request the signal, then replace this process by the command."""
+    parent, *command = arguments
+    end_with_parent(int(parent))
     os.execv(command[0], command)
 
 

@@ -3,7 +3,6 @@
 A fitted run has an ordinary run directory, so that all commands on runs accept it.
 """
 
-import shutil
 import time
 
 import torch
@@ -104,7 +103,7 @@ def fit_run(
     info = info.model_copy(update={"devices": 1, "nodes": 1, "refit": record})
     # All checks have passed; only now is an old run removed.
     if run.exists():
-        shutil.rmtree(run.root)
+        run.remove()
     run.create(recipe, info)
     _save(run, recipe, info, network, score=score, seconds=time.perf_counter() - began)
     observer.started(recipe, info, 0)

@@ -6,7 +6,6 @@ killed and resumed ends with bit-identical weights, given the same processor, nu
 With several processes, each runs this code on its shard of every batch. Only rank 0 writes.
 """
 
-import shutil
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -134,7 +133,7 @@ def open_or_create_run(prepared: Prepared, run: RunDirectory, *, overwrite: bool
     info = info.model_copy(update=started)
     # All checks have passed; only now is an old run removed.
     if run.exists():
-        shutil.rmtree(run.root)
+        run.remove()
     run.create(prepared.recipe, info)
     return info
 

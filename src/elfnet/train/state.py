@@ -94,7 +94,7 @@ def check_directory(run: RunDirectory, recipe: Recipe, *, resume: bool, overwrit
             raise WorkError(f"{run.checkpoint('last')} is missing; put it back, or start over with --overwrite")
     elif resume and not run.root.exists():
         raise RequestError(f"there is no run in {run.root} to resume; leave --resume out to start one")
-    elif run.root.exists() and (not run.root.is_dir() or any(run.root.iterdir())):
+    elif not run.is_free():
         raise RequestError(f"{run.root} exists and is not a run; give another --out")
 
 

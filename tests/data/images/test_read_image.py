@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image, JpegImagePlugin
 
-from elfnet.data.images.decode import Limits, UnreadableImageError, image_size, read_crop
+from elfnet.data.images.decode import Limits, UnreadableImageError, decode, image_size
 from elfnet.data.images.resize import Part, Pixels
 
 LIMITS = Limits()
@@ -24,8 +24,7 @@ def whole(width: int, height: int) -> Part:
 
 
 def read(content: bytes, **changes: Any) -> Pixels:
-    settings: dict[str, Any] = {"choose": whole, "limits": LIMITS}
-    return read_crop(content, "x.png", **(settings | changes))
+    return decode(content, "x.png", changes.pop("limits", LIMITS), **changes)
 
 
 def gradient(height: int = 6, width: int = 8) -> Pixels:
@@ -98,10 +97,10 @@ def test_every_orientation_is_stood_upright(orientation: int) -> None:
     ("content", "expected"),
     [
         (b"", r"x\.png is empty"),
-        (b"hello", r"image x\.png is damaged or not an image$"),
-        (encoded(Image.fromarray(gradient(60, 80)))[:-40], "damaged or not an image"),
-        (smooth_jpeg(160, 120)[:-300], "damaged or not an image .*truncated"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "damaged or not an image"),
+        (b"hello", r"^x\.png is not an image or is damaged; give one of: JPEG, "),
+        (encoded(Image.fromarray(gradient(60, 80)))[:-40], r"^x\.png is truncated or damaged; copy"),
+        (smooth_jpeg(160, 120)[:-300], r"^x\.png is truncated or damaged \(.*truncated.*\); copy or save it again"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not an image or is damaged"),
     ],
     ids=["empty", "text", "truncated png", "truncated jpeg", "postscript"],
 )
@@ -113,9 +112,9 @@ def test_damage_is_named_with_the_path(content: bytes, expected: str) -> None:
 def test_too_many_pixels_are_refused_before_decoding() -> None:
     # The header promises what the limit forbids; the pixels themselves are not even there.
     bomb = encoded(Image.new("L", (2000, 1000)))[:60]
-    with pytest.raises(UnreadableImageError, match=r"x\.png has 2000 x 1000 pixels, more than 1\.5 million.*max_mega"):
+    with pytest.raises(UnreadableImageError, match=r"x\.png has 2000 x 1000 pixels, the limit is 1,500,000; make it"):
         read(bomb, limits=Limits(max_pixels=1_500_000))
-    with pytest.raises(UnreadableImageError, match="damaged"):
+    with pytest.raises(UnreadableImageError, match="truncated"):
         read(bomb)
 
 
@@ -157,3 +156,62 @@ def test_the_decoder_downscales_only_where_enough_pixels_are_left(
     exact = read(content, choose=square, downscale=False).astype(int)
     assert np.abs(quick - exact).mean() < 1
     assert np.abs(quick - exact).max() <= 12
+
+
+def test_no_byte_of_a_png_may_differ() -> None:
+    """Every byte of a PNG is covered by a checksum or by the structure of the file."""
+    content = encoded(Image.fromarray(gradient()), exif=Image.Exif())
+    assert content[-12:] == b"\0\0\0\0IEND\xaeB`\x82"
+    for place in range(len(content)):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << place % 8
+        with pytest.raises(UnreadableImageError) as refused:
+            read(bytes(damaged))
+        assert str(refused.value).startswith("x.png ")
+        assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
+def test_no_shorter_file_is_read(kind: str) -> None:
+    content = encoded(Image.fromarray(gradient(20, 30)), kind)
+    for length in range(len(content)):
+        with pytest.raises(UnreadableImageError):
+            read(content[:length])
+    # Programs append data of their own.
+    assert np.array_equal(read(content + b"more"), read(content))
+
+
+def test_a_truncated_jpeg_is_refused_when_it_is_decoded_at_a_smaller_size() -> None:
+    content = smooth_jpeg(160, 120)
+    for length in (len(content) - 1, len(content) - 2, len(content) // 2):
+        with pytest.raises(UnreadableImageError, match="truncated"):
+            read(content[:length], choose=lambda _w, _h: Part((0, 0, 160, 120), (20, 15)))
+
+
+def test_damage_of_exif_alone_leaves_the_image_readable() -> None:
+    tags = Image.Exif()
+    tags[0x0112] = 6
+    content = encoded(Image.fromarray(gradient(16, 16)), "JPEG", exif=tags)
+    damaged = content.replace(b"Exif\0\0MM", b"Exif\0\0QQ").replace(b"Exif\0\0II", b"Exif\0\0QQ")
+    assert damaged != content
+    assert read(damaged).shape == (16, 16, 3)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF", "TIFF"])
+def test_mutated_files_are_refused_in_one_line_or_read(kind: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Nothing but `UnreadableImageError` may come out, and nothing may be written."""
+    rng = np.random.default_rng(22)
+    options = {"compression": "tiff_lzw"} if kind == "TIFF" else {}
+    content = encoded(Image.fromarray(gradient(24, 24)), kind, **options)
+    messages = []
+    for _ in range(100):
+        damaged = bytearray(content)
+        for place in rng.integers(0, len(content), 1 + rng.integers(3)).tolist():
+            damaged[place] ^= 1 << rng.integers(8)
+        try:
+            read(bytes(damaged), limits=Limits(max_pixels=10_000))
+        except UnreadableImageError as error:
+            messages.append(str(error))
+    assert len(messages) == 100 if kind == "PNG" else messages
+    assert not [one for one in messages if "\n" in one or not one.startswith("x.png ")]
+    assert capfd.readouterr() == ("", "")

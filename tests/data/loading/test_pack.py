@@ -129,5 +129,5 @@ def test_skipped_images_are_remembered_and_stop_a_run_that_does_not_skip(files: 
     with pytest.raises(UnreadableImageError, match=broken.name):
         found.image(4)
     assert found.image(5).shape == (10, 12, 3)
-    with pytest.raises(UnreadableImageError, match=rf"{broken.name}.*set data\.unreadable=skip"):
+    with pytest.raises(UnreadableImageError, match=rf"{broken.name}.*with data\.unreadable=skip"):
         pack(files, tmp_path / "cache")

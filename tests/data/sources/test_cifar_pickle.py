@@ -119,3 +119,18 @@ def test_what_is_not_a_dictionary_is_refused() -> None:
     for wrong in ([1, 2], {1: 2}):
         with pytest.raises(WorkError, match="not a dictionary"):
             read_pickled_dict(pickle.dumps(wrong), where="file")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x80\x02]r\xff\xff\xff\x07.",  # a memo with 134 million places, 2 GB
+        b"\x80\x02]p99999999999999999999\n.",
+        b"\x80\x04\x8e" + struct.pack("<Q", 2**40) + b".",  # one terabyte of bytes
+    ],
+)
+def test_a_short_pickle_cannot_take_much_memory(content: bytes) -> None:
+    with pytest.raises(WorkError, match="is not a CIFAR pickle: ") as caught:
+        read_pickled_dict(content, where="it")
+    assert "MemoryError" not in str(caught.value)
+    assert "dictionary" not in str(caught.value)

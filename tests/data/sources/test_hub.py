@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
-from elfnet.data.images.decode import UnreadableImageError
+from elfnet.data.images.decode import Limits, UnreadableImageError
+from elfnet.data.images.files import Decoder
 from elfnet.data.sources.hub import hub
 from elfnet.data.splits import make_splits
 from elfnet.data.types import SourceRequest
@@ -81,12 +82,12 @@ def test_splits_and_images() -> None:
     splits = make_splits(source, profile="none", calibration_per_class=2)
     assert len(splits.train) == 16
     row = int(splits.train_indices[5])
-    content = splits.train.encoded(5, max_bytes=10_000)
+    content = splits.train.encoded(5, Limits())
     with Pillow.open(io.BytesIO(content)) as image:
         assert image.getpixel((0, 0)) == (row, row, row)
     assert splits.train.name(5) == f"pets train, row {row}"
-    with pytest.raises(UnreadableImageError, match=r"row .* has more than 1e-05 MB"):
-        splits.train.encoded(5, max_bytes=10)
+    with pytest.raises(UnreadableImageError, match=r"row .* has more than 10 bytes"):
+        Decoder(splits.train, Limits(max_bytes=10)).part(5, lambda _w, _h: pytest.fail("was opened"))
     assert hub(SourceRequest(hub="pets", image_size=4)).train.stamps().shape == (20, 2)
 
 

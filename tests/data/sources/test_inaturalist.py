@@ -51,7 +51,7 @@ def test_names_that_do_not_tell_classes_apart_are_not_used(tmp_path: Path) -> No
         ({"images": None}, "is not an annotation file"),
         ({"annotations": [{"image_id": 3}]}, "category_id"),
         ({"annotations": [{"image_id": 3, "category_id": -4}]}, "has category_id -4"),
-        ({"annotations": [{"image_id": 3, "category_id": 10**30}]}, r"has category_id 10{30}; number .* from 0"),
+        ({"annotations": [{"image_id": 3, "category_id": 10**30}]}, r"it has an integer of 31 digits"),
         ({"annotations": [{"image_id": 3, "category_id": 1.5}]}, r"has category_id 1\.5"),
         ({"annotations": [{"image_id": 3, "category_id": None}]}, "has category_id None"),
         ({"images": [{"id": 3, "file_name": "y"}, {"id": 7, "file_name": "x\0"}]}, r"annotation 1 .* NUL .*'x\\x00'"),

@@ -1,29 +1,42 @@
-"""Safe decoding of one image: limits on size, known formats only, EXIF orientation applied, converted to RGB.
+"""Safe decoding of one image, for training, prediction and the service alike.
+
+The header is read once and checked against the limits before anything is decoded. Checksums are verified over the
+whole file. EXIF orientation is applied, and the result is RGB or grey. Every failure is one line that names the image.
 
 A JPEG can be decoded at 1/2, 1/4 or 1/8 of its size at a fraction of the cost. This is used only if the result still
 has at least as many pixels as needed. `UnreadableLog` counts or refuses images that cannot be read.
 """
 
+# Shapes: H height, W width, 3 colours
+
 import io
 import logging
+import os
+import stat
 import struct
-import warnings
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from elfnet.data.images.resize import Choose, Part, Pixels, resized_image
-from elfnet.errors import WorkError
+from elfnet.data.images.silence import silent_decoders
+from elfnet.errors import ElfnetError, WorkError
 
 _log = logging.getLogger("elfnet.data")
 
 # Only formats that Pillow decodes itself; some others start an external program.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
-# Exceptions that Pillow raises for damaged files.
-DAMAGE = (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error, OverflowError, IndexError, TypeError)
+SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".pgm"})
+EIGHT_BIT_MODES = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX")
+"""Pillow modes that convert to 8-bit grey or RGB without loss of range."""
+
+_PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 _ORIENTATION = 0x0112
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -41,25 +54,34 @@ class UnreadableImageError(WorkError):
     """An image is missing, damaged, too large or of an unsupported format; the message names it."""
 
 
+class TooManyPixelsError(UnreadableImageError):
+    """An image has more pixels than the limit."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Largest image that is decoded: a small file may decode to gigabytes.
+    """What is decoded: a small file may decode to gigabytes.
 
     Attributes:
         max_pixels: Largest number of pixels, width times height.
         max_bytes: Largest size of the encoded image.
+        eight_bit: Refuse images with more than 8 bits per channel and CMYK, instead of converting them.
+        remedy: What a message about a size advises.
     """
 
     max_pixels: int = 80_000_000
     max_bytes: int = 64_000_000
+    eight_bit: bool = False
+    remedy: str = "make it smaller"
 
 
-def read_crop(
+def decode(
     content: bytes,
     name: str,
-    *,
-    choose: Choose,
     limits: Limits,
+    *,
+    choose: Choose | None = None,
+    mode: str = "RGB",
     downscale: bool = True,
 ) -> Pixels:
     """Decode an image, apply its orientation, and crop and resize it.
@@ -67,44 +89,139 @@ def read_crop(
     Args:
         content: The encoded image.
         name: Path of the image, for messages.
-        choose: Returns the part to crop and its new size, given width and height of the upright image.
         limits: Larger images are refused before they are decoded.
+        choose: Returns the part to crop and its new size, given width and height of the upright image; None for all.
+        mode: "RGB" or "L" (grey).
         downscale: Decode JPEGs at a reduced size if that leaves enough pixels.
 
     Returns:
-        uint8 pixels of shape (H, W, 3).
+        uint8 pixels of shape (H, W, 3), or (H, W) for mode "L".
 
     Raises:
         UnreadableImageError: If the image is damaged, too large or of an unsupported format.
     """
-    try:
-        with _open(content, name, limits) as image:
-            orientation = _orientation(image)
+    with open_image(content, name, limits) as image:
+        return image.crop(choose or _whole_image, mode=mode, downscale=downscale)
+
+
+def open_image(content: bytes, name: str, limits: Limits) -> "OpenImage":
+    """Read and check the header of an image, and verify the checksums of the file; nothing is decoded.
+
+    Raises:
+        UnreadableImageError: See `decode`.
+    """
+    if len(content) > limits.max_bytes:
+        raise UnreadableImageError(f"{name} has more than {limits.max_bytes:,} bytes; {limits.remedy}")
+    if not content:
+        raise UnreadableImageError(f"{name} is empty; copy it again")
+    with silent_decoders():
+        try:
+            image = Image.open(io.BytesIO(content), formats=FORMATS)
+        except Image.DecompressionBombError as error:
+            raise TooManyPixelsError(f"{name} has more than {limits.max_pixels:,} pixels; {limits.remedy}") from error
+        except Exception as error:
+            raise UnreadableImageError(
+                f"{name} is not an image or is damaged; give one of: {', '.join(FORMATS)}"
+            ) from error
+    _check_header(image, name, limits)
+    if content.startswith(_PNG_MAGIC):
+        _verify_png(content, name)
+    return OpenImage(image, name, downscale=image.format == "JPEG")
+
+
+def open_picture(picture: Image.Image, name: str, limits: Limits) -> "OpenImage":
+    """Check size and mode of a Pillow image, whose file, if it has one, cannot be verified any more."""
+    _check_header(picture, name, limits)
+    # Decoding at a smaller size would change the caller's image.
+    return OpenImage(picture, name, downscale=False)
+
+
+def _check_header(picture: Image.Image, name: str, limits: Limits) -> None:
+    width, height = picture.size
+    if width * height > limits.max_pixels:
+        raise TooManyPixelsError(
+            f"{name} has {width} x {height} pixels, the limit is {limits.max_pixels:,}; {limits.remedy}"
+        )
+    if min(width, height) < 1:
+        raise UnreadableImageError(f"{name} has {width} x {height} pixels; give an image that is not empty")
+    if limits.eight_bit and (picture.mode not in EIGHT_BIT_MODES or _has_16_bits(picture)):
+        found = "16 bits per channel" if _has_16_bits(picture) else f"mode {picture.mode}"
+        raise UnreadableImageError(
+            f"{name} has {found}, which is not converted automatically; save it as 8-bit grey or RGB"
+        )
+
+
+class OpenImage:
+    """An image whose header has been checked and whose pixels are decoded by `crop`, once.
+
+    Attributes:
+        name: Path of the image, for messages.
+        pixels: Width times height.
+        format: Pillow's name of the format; None for an image without a file.
+    """
+
+    def __init__(self, image: Image.Image, name: str, *, downscale: bool) -> None:
+        self._image, self.name, self._can_downscale = image, name, downscale
+        self.pixels: int = image.width * image.height
+        self.format: str | None = image.format
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._image.close()
+
+    def crop(self, choose: Choose, *, mode: str = "RGB", downscale: bool = True) -> Pixels:
+        """Decode, apply the orientation, crop and resize; see `decode`."""
+        image, name = self._image, self.name
+        with silent_decoders():
+            with _damage_named(name):
+                # In other formats reading EXIF may decode the file; its errors must not be taken for those of EXIF.
+                if image.format != "JPEG":
+                    image.load()
+                orientation = _orientation(image)
             width, height = image.size[::-1] if orientation in _SIDEWAYS else image.size
             part = choose(width, height)
-            box, size = part.box, part.size
-            if downscale and image.format == "JPEG":
-                _decode_smaller(image, min((box[2] - box[0]) / size[0], (box[3] - box[1]) / size[1]))
-            image.load()
-            upright = image.transpose(_UPRIGHT[orientation]) if orientation in _UPRIGHT else image
-            scaled_width, scaled_height = upright.size
-            if (scaled_width, scaled_height) != (width, height):
-                x_scale, y_scale = scaled_width / width, scaled_height / height
-                box = (box[0] * x_scale, box[1] * y_scale, box[2] * x_scale, box[3] * y_scale)
-            return resized_image(to_rgb(upright, name), part._replace(box=box))
-    except UnreadableImageError:
-        raise
-    except UnidentifiedImageError as error:
-        # Pillow's own message is about an object in memory.
-        raise UnreadableImageError(f"image {name} is damaged or not an image") from error
-    except (*DAMAGE, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        problem = str(error).strip() or type(error).__name__
-        raise UnreadableImageError(f"image {name} is damaged or not an image ({problem})") from error
+            with _damage_named(name):
+                if downscale and self._can_downscale:
+                    _decode_smaller(image, part)
+                image.load()
+                upright = image.transpose(_UPRIGHT[orientation]) if orientation in _UPRIGHT else image
+                pixels_HW3 = _cropped(to_rgb(upright, name), part, (width, height))
+        # Grey that was converted to RGB converts back without a change.
+        return pixels_HW3 if mode == "RGB" else np.asarray(Image.fromarray(pixels_HW3).convert(mode))
+
+
+def read_bytes(path: Path, limits: Limits) -> bytes:
+    """Read an image file, at most one byte more than the limit, which `open_image` then refuses.
+
+    Raises:
+        UnreadableImageError: If there is no such file, it cannot be read, or is not a regular file.
+    """
+    try:
+        with open(path, "rb", opener=_open_without_waiting) as file:
+            # Reading a pipe or a device might never end.
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise UnreadableImageError(f"{path} is not a regular file; name an image file")
+            return file.read(limits.max_bytes + 1)
+    except FileNotFoundError as error:
+        raise UnreadableImageError(f"there is no image {path}; check the path") from error
+    except IsADirectoryError as error:
+        raise UnreadableImageError(
+            f"folder {path} contains no image; name files, or a folder with {' '.join(sorted(SUFFIXES))}"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise UnreadableImageError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """Open a file; opening a pipe would otherwise wait for its writer."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def image_size(content: bytes, name: str, limits: Limits) -> tuple[int, int]:
     """Decode the whole image and return (width, height) of the upright image."""
-    height, width, _ = read_crop(content, name, choose=_whole_image, limits=limits).shape
+    height, width, _ = decode(content, name, limits).shape
     return width, height
 
 
@@ -112,36 +229,71 @@ def _whole_image(width: int, height: int) -> Part:
     return Part((0, 0, width, height), (width, height))
 
 
-def _open(content: bytes, name: str, limits: Limits) -> Image.Image:
-    if not content:
-        raise UnreadableImageError(f"image {name} is empty")
-    with warnings.catch_warnings():
-        # Pillow warns about large images by its own limit; `limits` is checked instead.
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-        image = Image.open(io.BytesIO(content), formats=FORMATS)
-    width, height = image.size
-    if width * height > limits.max_pixels:
-        raise UnreadableImageError(
-            f"image {name} has {width} x {height} pixels, more than {limits.max_pixels / 1e6:g} million; "
-            "raise data.max_megapixels if this is intended"
-        )
-    return image
+def _verify_png(content: bytes, name: str) -> None:
+    """Verify the checksum of every chunk up to the last one; Pillow does not verify those of the pixels."""
+    place, kind, view = len(_PNG_MAGIC), b"", memoryview(content)
+    while kind != b"IEND":
+        if len(content) < place + 12:
+            raise UnreadableImageError(f"{name} is truncated; copy or save it again")
+        (length,) = struct.unpack_from(">I", content, place)
+        kind, end = content[place + 4 : place + 8], place + 8 + length
+        if len(content) < end + 4:
+            raise UnreadableImageError(f"{name} is truncated or damaged; copy or save it again")
+        if zlib.crc32(view[place + 4 : end]) != struct.unpack_from(">I", content, end)[0]:
+            raise UnreadableImageError(f"{name} is damaged (a checksum does not match); copy or save it again")
+        place = end + 4
+
+
+@contextmanager
+def _damage_named(name: str) -> Iterator[None]:
+    """Turn any error of the decoder into one line that names the image."""
+    try:
+        yield
+    except ElfnetError:
+        raise
+    except MemoryError as error:
+        raise UnreadableImageError(f"{name} needs more memory than there is; make it smaller") from error
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UnreadableImageError(f"{name} is truncated or damaged ({reason}); copy or save it again") from error
+
+
+def _has_16_bits(image: Image.Image) -> bool:
+    """Return whether the file stores 16 bits per channel; Pillow opens it as RGB and truncates the values."""
+    stored = [image.mode]
+    for tile in getattr(image, "tile", ()):
+        arguments = tile[3]
+        stored += [arguments] if isinstance(arguments, str) else [part for part in arguments or () if part]
+    return any(isinstance(raw, str) and ";16" in raw for raw in stored)
 
 
 def _orientation(image: Image.Image) -> int:
     """The EXIF orientation; 1 (upright) if there is none or it cannot be read."""
     try:
         return int(image.getexif().get(_ORIENTATION, 1))
-    except DAMAGE:
+    except Exception:  # damaged metadata; the pixels are verified by decoding them
         return 1
 
 
-def _decode_smaller(image: Image.Image, factor: float) -> None:
-    """Make the JPEG decoder decode at 1/2, 1/4 or 1/8 of the size, at most by the `factor` of the later resizing."""
+def _decode_smaller(image: Image.Image, part: Part) -> None:
+    """Make the JPEG decoder decode at 1/2, 1/4 or 1/8 of the size, at most by the factor of the later resizing."""
+    box, size = part.box, part.size
+    factor = min((box[2] - box[0]) / size[0], (box[3] - box[1]) / size[1])
     scale = max((s for s in (1, 2, 4, 8) if s <= factor), default=1)
     if scale > 1:
         width, height = image.size
         image.draft(None, (width // scale, height // scale))
+
+
+def _cropped(image: Image.Image, part: Part, full_size: tuple[int, int]) -> Pixels:
+    """Crop and resize an upright image, which may have been decoded at a smaller size than `full_size`."""
+    box = part.box
+    if image.size != full_size:
+        x_scale, y_scale = image.width / full_size[0], image.height / full_size[1]
+        box = (box[0] * x_scale, box[1] * y_scale, box[2] * x_scale, box[3] * y_scale)
+    if (box, part.size) == ((0, 0, *image.size), image.size):
+        return np.asarray(image)
+    return resized_image(image, part._replace(box=box))
 
 
 def to_rgb(image: Image.Image, name: str) -> Image.Image:
@@ -151,10 +303,10 @@ def to_rgb(image: Image.Image, name: str) -> Image.Image:
     if image.mode.startswith("I"):
         values = np.asarray(image)
         if values.min() < 0 or values.max() > 65_535:
-            raise UnreadableImageError(f"image {name} has pixels beyond 16 bits; convert it to 8 or 16 bits")
+            raise UnreadableImageError(f"{name} has pixels beyond 16 bits; convert it to 8 or 16 bits")
         return Image.fromarray((values >> 8).astype(np.uint8)).convert("RGB")
     if image.mode == "F":
-        raise UnreadableImageError(f"image {name} has floating-point pixels; convert it to 8 or 16 bits")
+        raise UnreadableImageError(f"{name} has floating-point pixels; convert it to 8 or 16 bits")
     if image.has_transparency_data:
         over = image.convert("RGBA")
         under = Image.new("RGBA", over.size, "white")
@@ -182,7 +334,7 @@ class UnreadableLog:
         """Report images that could not be read, as pairs of name and problem."""
         for name, problem in failures:
             if self._stop:
-                raise UnreadableImageError(f"{problem}; repair or remove it, or set data.unreadable=skip")
+                raise UnreadableImageError(f"{problem}; or leave it out with data.unreadable=skip")
             if name not in self._seen:
                 self._seen.add(name)
                 _log.warning("skipped: %s (%d so far)", problem, len(self._seen))

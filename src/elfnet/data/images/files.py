@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.data.images.decode import Limits, UnreadableImageError, read_crop
+from elfnet.data.images.decode import Limits, decode, read_bytes
 from elfnet.data.images.resize import Choose, Pixels
 from elfnet.data.types import Digest, Examples, Ints
 from elfnet.errors import WorkError
@@ -107,11 +107,11 @@ class EncodedImages(Examples):
         """Name of an image for messages, such as its path."""
 
     @abstractmethod
-    def encoded(self, index: int, *, max_bytes: int) -> bytes:
-        """The encoded bytes of an image.
+    def encoded(self, index: int, limits: Limits) -> bytes:
+        """The encoded bytes of an image; of one that is too large, at least one byte more than the limit.
 
         Raises:
-            UnreadableImageError: If the image cannot be read or is larger than `max_bytes`.
+            UnreadableImageError: If the image cannot be read.
         """
 
     @abstractmethod
@@ -148,18 +148,8 @@ class ImageFiles(EncodedImages):
     def name(self, index: int) -> str:
         return str(self.root / self.paths[index])
 
-    def encoded(self, index: int, *, max_bytes: int) -> bytes:
-        path = self.root / self.paths[index]
-        try:
-            with path.open("rb") as file:
-                content = file.read(max_bytes + 1)
-        except OSError as error:
-            raise UnreadableImageError(f"cannot read image {path}: {error.strerror or error}") from error
-        if len(content) > max_bytes:
-            raise UnreadableImageError(
-                f"image {path} has more than {max_bytes / 1e6:g} MB; raise data.max_megabytes if this is intended"
-            )
-        return content
+    def encoded(self, index: int, limits: Limits) -> bytes:
+        return read_bytes(self.root / self.paths[index], limits)
 
     def sizes(self) -> Ints:
         """Size of each file in bytes, shape (N,); `MISSING` for a file that does not exist."""
@@ -217,5 +207,5 @@ class Decoder:
 
     def part(self, index: int, choose: Choose) -> Pixels:
         """Decode an image, crop the part that `choose(width, height)` returns, and resize it."""
-        content = self._images.encoded(index, max_bytes=self._limits.max_bytes)
-        return read_crop(content, self._images.name(index), choose=choose, limits=self._limits)
+        content = self._images.encoded(index, self._limits)
+        return decode(content, self._images.name(index), self._limits, choose=choose)

@@ -136,7 +136,11 @@ def decoder_of(data: DataRecipe, images: EncodedImages) -> Decoder:
 
 def limits_of(data: DataRecipe) -> Limits:
     """The limits on image sizes of a recipe."""
-    return Limits(max_pixels=round(data.max_megapixels * 1e6), max_bytes=round(data.max_megabytes * 1e6))
+    return Limits(
+        max_pixels=round(data.max_megapixels * 1e6),
+        max_bytes=round(data.max_megabytes * 1e6),
+        remedy="make it smaller, or raise data.max_megapixels or data.max_megabytes",
+    )
 
 
 def workers_of(data: DataRecipe) -> int:

@@ -26,6 +26,7 @@ from elfnet.data.images.resize import Choose, Part, Pixels, resized_pixels
 from elfnet.data.loading.workers import WorkerProcesses, WorkerRequest
 from elfnet.data.types import Ints
 from elfnet.errors import WorkError
+from elfnet.parsing import parse_json
 
 MARK = b"elfnet packed images 1\n"
 _LENGTH = struct.Struct("<Q")
@@ -105,7 +106,7 @@ def _read_footer(file: Path) -> tuple[dict[str, Any], Ints]:
                 raise WorkError(damaged)
             (length,) = _LENGTH.unpack(end[: _LENGTH.size])
             content.seek(max(size - tail - length, 0))
-            record: dict[str, Any] = json.loads(content.read(length))
+            record: dict[str, Any] = parse_json(content.read(length))
             images, pixels = record["images"], record["pixel_bytes"]
             if size != pixels + 24 * images + length + tail:
                 raise WorkError(damaged)
@@ -147,7 +148,7 @@ def open_or_create_pack(
     if found.fingerprint != fingerprint or len(found) != len(images):
         raise WorkError(f"packed images {file} contain other images; delete the file to create it again")
     if found.unreadable and unreadable == "stop":
-        raise UnreadableImageError(f"{found.first_unreadable()}; repair or remove it, or set data.unreadable=skip")
+        raise UnreadableImageError(f"{found.first_unreadable()}; or leave it out with data.unreadable=skip")
     return found
 
 

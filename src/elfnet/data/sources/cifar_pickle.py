@@ -8,6 +8,7 @@ cannot set attributes of the stand-ins.
 import io
 import math
 import pickle
+import pickletools
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,16 @@ class _RestrictedUnpickler(pickle.Unpickler):
             raise ValueError(f"it names {module_name}.{global_name}, which no data file needs") from None
 
 
+def _check_memo(content: bytes) -> None:
+    """Refuse positions in the memo that no file of this length needs: the reader allocates memory up to them.
+
+    Walking over the operations, which executes nothing, also refuses lengths beyond the end of the file.
+    """
+    for operation, argument, _ in pickletools.genops(content):
+        if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > len(content):
+            raise ValueError(f"it has memo position {str(argument)[:20]} in {len(content)} bytes")
+
+
 def read_pickled_dict(content: bytes, *, where: str) -> dict[str, Any]:
     """Read the dictionary in a CIFAR pickle: keys as str, arrays as uint8.
 
@@ -102,6 +113,7 @@ def read_pickled_dict(content: bytes, *, where: str) -> dict[str, Any]:
         WorkError: If the pickle contains anything else.
     """
     try:
+        _check_memo(content)
         loaded = _RestrictedUnpickler(io.BytesIO(content), encoding="bytes").load()
     except Exception as error:  # a damaged pickle can raise any exception
         raise _not_cifar(where, str(error) or type(error).__name__) from error

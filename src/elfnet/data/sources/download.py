@@ -14,6 +14,7 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from elfnet.atomic import sync_directory
 from elfnet.errors import WorkError
 
 
@@ -74,6 +75,7 @@ def download(
                 part.unlink()  # resuming a damaged file would never repair it
                 check_md5(part, found=found, expected=md5, way_out=f"it was removed; {by_hand}")
         part.replace(destination)
+        sync_directory(destination.parent)
     except (OSError, HTTPException) as error:  # urllib's errors and timeouts are OSErrors
         raise WorkError(f"cannot download {url}: {_reason(error)}; {by_hand}") from error
     return destination

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.data.images.decode import UnreadableImageError
+from elfnet.data.images.decode import Limits, UnreadableImageError
 from elfnet.data.images.files import EncodedImages
 from elfnet.data.sources.listing import number_groups
 from elfnet.data.sources.tables import missing_column
@@ -52,16 +52,11 @@ class HubImages(EncodedImages):
     def name(self, index: int) -> str:
         return f"{self.origin}, row {self.row_N[index]}"
 
-    def encoded(self, index: int, *, max_bytes: int) -> bytes:
+    def encoded(self, index: int, limits: Limits) -> bytes:  # noqa: ARG002 (the content is in memory already)
         found = self.rows[int(self.row_N[index])][self.image_column]
         content: bytes | None = found.get("bytes")
         if content is None:
-            raise UnreadableImageError(f"image {self.name(index)} has no bytes")
-        if len(content) > max_bytes:
-            raise UnreadableImageError(
-                f"image {self.name(index)} has more than {max_bytes / 1e6:g} MB; raise data.max_megabytes if "
-                "this is intended"
-            )
+            raise UnreadableImageError(f"{self.name(index)} has no bytes; use a data set that contains the images")
         return content
 
     def stamps(self) -> NDArray[np.int64]:

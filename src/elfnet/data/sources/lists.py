@@ -6,7 +6,6 @@ ImageNet-LT and Places-LT are published as lists, iNaturalist'18 as JSON annotat
 # Shapes: N examples, C classes
 
 import array
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from elfnet.data.sources.listing import Listing, images_of_listings
 from elfnet.data.sources.tables import read_table
 from elfnet.data.types import SOURCES, Source, SourceRequest
 from elfnet.errors import RequestError, WorkError
+from elfnet.parsing import read_json
 
 
 def read_list(file: Path, root: Path) -> Listing:
@@ -91,6 +91,7 @@ def _text(content: bytes) -> str:
     return content.decode(errors="replace")
 
 
+MAX_ANNOTATION_BYTES = 4 * 2**30
 _ANNOTATION_KEYS = ("id", "file_name", "image_id", "category_id", "name")
 
 
@@ -98,7 +99,7 @@ def read_annotations(file: Path, root: Path) -> Listing:
     """Read a JSON annotation file: one example per annotation, classes by category id, names from `categories`."""
     try:
         # Unused fields are dropped while reading: half a million complete records take a gigabyte.
-        content = json.loads(file.read_bytes(), object_hook=_keep_needed_fields)
+        content = read_json(file, max_bytes=MAX_ANNOTATION_BYTES, object_hook=_keep_needed_fields)
     except OSError as error:
         raise WorkError(f"cannot read annotations {file}: {error.strerror or error}; check the path") from error
     except ValueError as error:

@@ -23,6 +23,7 @@ from elfnet.inference.backends.build import Precision
 from elfnet.inference.bundle.manifest import WEIGHTS
 from elfnet.inference.bundle.read import Bundle, read_file
 from elfnet.inference.engine import checked_images
+from elfnet.interrupts import deferred_interrupts
 from elfnet.models.build import network_of
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.stages import final_model_of_stored
@@ -199,7 +200,8 @@ def network_of_bundle(bundle: Bundle) -> StagedNetwork:
         )
     *_, channels = manifest.preprocessing.preprocess().shape
     try:
-        weights = safetensors.torch.load(read_file(bundle, WEIGHTS))
+        with deferred_interrupts():
+            weights = safetensors.torch.load(read_file(bundle, WEIGHTS))
         model = final_model_of_stored(manifest.provenance.recipe)
         network = network_of(model, classes=len(manifest.class_names), image_channels=channels)
         network.load_state_dict(weights)

@@ -192,7 +192,8 @@ def _write_directory(path: Path, files: Mapping[str, bytes]) -> None:
     staging: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
+        atomic.remove_leftovers(path)
+        staging = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=atomic.PART, dir=path.parent))
         complete = staging / "new"
         complete.mkdir()
         for name, content in files.items():
@@ -208,6 +209,7 @@ def _write_directory(path: Path, files: Mapping[str, bytes]) -> None:
             if aside.is_dir():
                 aside.rename(path)
             raise
+        atomic.sync_directory(path.parent)
     except OSError as error:
         raise WorkError(f"cannot write {path}: {error.strerror or error}; what was there is intact") from error
     finally:

@@ -5,12 +5,12 @@ the measurements, so that two exports of one run have the same identity.
 """
 
 import json
-from typing import NoReturn
 
 from pydantic import ValidationError
 
 from elfnet.errors import WorkError
 from elfnet.inference.bundle.manifest import FORMAT, FORMAT_VERSION, Manifest
+from elfnet.parsing import parse_json
 from elfnet.run.json_file import content_sha256
 from elfnet.strict import first_error
 
@@ -43,8 +43,8 @@ def read_manifest(text: bytes, *, where: str) -> Manifest:
         WorkError: The text is not a manifest of this format version, or was altered.
     """
     try:
-        content = json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
+        content = parse_json(text)
+    except ValueError as error:
         raise WorkError(f"{where}: {MANIFEST} is damaged ({error}); export the run again") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise WorkError(f"{where} is not an elfnet bundle; make one with 'elfnet export RUN'")
@@ -64,7 +64,3 @@ def read_manifest(text: bytes, *, where: str) -> Manifest:
     if identity != identity_of(manifest):
         raise WorkError(f"{where}: {MANIFEST} was altered (its identity does not match); export the run again")
     return manifest
-
-
-def _refuse_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is not a number")

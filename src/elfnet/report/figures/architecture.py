@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
+from elfnet.interrupts import deferred_interrupts
 from elfnet.report import formatting as fmt
 from elfnet.report.figures.base import (
     BLUE,
@@ -72,7 +73,7 @@ def network_shape(record: RunRecord) -> NetworkShape | str:
     if not file.is_file():
         return f"{record.name} has no checkpoint to read the network from"
     try:
-        with safe_open(file, framework="numpy") as content:
+        with deferred_interrupts(), safe_open(file, framework="numpy") as content:
             shapes = {
                 name.removeprefix("weights."): tuple(content.get_slice(name).get_shape())
                 for name in content.keys()  # noqa: SIM118 (not a mapping)

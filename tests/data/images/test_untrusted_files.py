@@ -15,19 +15,26 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from elfnet.data.images.decode import Limits
-from elfnet.data.images.resize import Part
+from elfnet.data.images.decode import Limits, decode, open_picture, read_bytes
+from elfnet.data.images.resize import Choose, Part
+from elfnet.data.images.silence import silent_decoders
 from elfnet.errors import WorkError
-from elfnet.inference import images as decode
-from elfnet.inference.images import crop_picture
 
 
 def whole(width: int, height: int) -> Part:
     return Part((0, 0, width, height), (width, height))
 
 
+def allowed(limits: dict[str, int]) -> Limits:
+    return Limits(eight_bit=True, **limits)  # type: ignore[arg-type]
+
+
 def read_image(path: Path, *, mode: str, **limits: int) -> NDArray[np.uint8]:
-    return decode.read_image(path, mode=mode, choose=whole, limits=Limits(**limits))
+    return decode(read_bytes(path, allowed(limits)), str(path), allowed(limits), mode=mode)
+
+
+def crop_picture(picture: Image.Image, *, choose: Choose = whole, **limits: int) -> NDArray[np.uint8]:
+    return open_picture(picture, "the picture", allowed(limits)).crop(choose)
 
 
 @pytest.fixture
@@ -225,19 +232,19 @@ def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
 
 
 def test_pictures_in_memory_are_checked_alike(picture: Image.Image) -> None:
-    found = crop_picture(picture.convert("RGBA"), mode="RGB", choose=whole, limits=Limits())
+    found = crop_picture(picture.convert("RGBA"))
     assert np.array_equal(found, np.asarray(picture))
     with pytest.raises(WorkError, match="the picture has mode CMYK"):
-        crop_picture(picture.convert("CMYK"), mode="RGB", choose=whole, limits=Limits())
+        crop_picture(picture.convert("CMYK"))
     with pytest.raises(WorkError, match="the limit is 34"):
-        crop_picture(picture, mode="RGB", choose=whole, limits=Limits(max_pixels=34))
+        crop_picture(picture, max_pixels=34)
 
 
 def test_the_content_of_a_file_is_read_like_the_file(tmp_path: Path, colours: NDArray[np.uint8]) -> None:
     for suffix in ("png", "jpg", "bmp"):
         path = tmp_path / f"a.{suffix}"
         Image.fromarray(colours).save(path)
-        found = decode.decode_image(path.read_bytes(), "it", mode="RGB", choose=whole, limits=Limits())
+        found = decode(path.read_bytes(), "it", Limits())
         assert np.array_equal(found, read_image(path, mode="RGB"))
 
 
@@ -248,13 +255,13 @@ def test_the_content_of_a_file_is_read_like_the_file(tmp_path: Path, colours: ND
         (b"hello", {}, "it is not an image or is damaged; give one of: JPEG, "),
         (b"x" * 101, {"max_bytes": 100}, "it has more than 100 bytes; make it smaller"),
         (png_header(9000, 9000), {}, "it has 9000 x 9000 pixels, the limit is 80,000,000; make it smaller"),
-        (png_header(30, 30), {}, "it is damaged or not an image"),
+        (png_header(30, 30), {}, "it is truncated or damaged ("),
         (png_header(3, 3, bits=16), {}, "it has 16 bits per channel, which is not converted automatically"),
     ],
 )
 def test_content_that_is_refused(content: bytes, limits: dict[str, int], message: str) -> None:
     with pytest.raises(WorkError) as caught:
-        decode.decode_image(content, "it", mode="RGB", choose=whole, limits=Limits(**limits))
+        decode(content, "it", allowed(limits))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -265,7 +272,7 @@ def test_a_picture_from_a_truncated_file(tmp_path: Path) -> None:
     content = (tmp_path / "a.png").read_bytes()
     (tmp_path / "a.png").write_bytes(content[: len(content) // 2])
     with Image.open(tmp_path / "a.png") as picture, pytest.raises(WorkError, match="the picture is truncated"):
-        crop_picture(picture, mode="RGB", choose=whole, limits=Limits())
+        crop_picture(picture)
 
 
 def test_warning_filters_survive_many_threads(tmp_path: Path, picture: Image.Image) -> None:
@@ -282,11 +289,11 @@ def test_warning_filters_survive_many_threads(tmp_path: Path, picture: Image.Ima
 
 
 def test_a_picture_that_needs_nothing_is_taken_as_it_is(picture: Image.Image, colours: NDArray[np.uint8]) -> None:
-    found = crop_picture(picture, mode="RGB", choose=whole, limits=Limits())
+    found = crop_picture(picture)
     np.testing.assert_array_equal(found, colours)
     turned = picture.copy()
     turned.getexif()[0x0112] = 6
-    found = crop_picture(turned, mode="RGB", choose=whole, limits=Limits())
+    found = crop_picture(turned)
     np.testing.assert_array_equal(found, np.rot90(colours, -1))
     assert turned.size == picture.size
 
@@ -300,10 +307,8 @@ def test_where_pillow_is_silent_threads_decode_side_by_side(picture: Image.Image
         warnings.warn_explicit("odd metadata", UserWarning, "Image.py", 1, module="PIL.Image")
         return whole(width, height)
 
-    with warnings.catch_warnings(record=True) as warned, decode.silent_pillow(), ThreadPoolExecutor(2) as threads:
-        reading = [
-            threads.submit(crop_picture, picture.copy(), mode="RGB", choose=choose, limits=Limits()) for _ in range(2)
-        ]
+    with warnings.catch_warnings(record=True) as warned, silent_decoders(), ThreadPoolExecutor(2) as threads:
+        reading = [threads.submit(crop_picture, picture.copy(), choose=choose) for _ in range(2)]
         for read in reading:
             read.result()
     assert warned == []
@@ -312,10 +317,17 @@ def test_where_pillow_is_silent_threads_decode_side_by_side(picture: Image.Image
 def test_after_the_last_one_that_silenced_pillow_the_filters_are_as_before() -> None:
     before = list(warnings.filters)
     with ExitStack() as first, ExitStack() as second:
-        first.enter_context(decode.silent_pillow())
-        second.enter_context(decode.silent_pillow())
+        first.enter_context(silent_decoders())
+        second.enter_context(silent_decoders())
         silent = list(warnings.filters)
         assert silent != before
         first.close()  # not in the order of entering
         assert list(warnings.filters) == silent
     assert list(warnings.filters) == before
+
+
+def test_a_picture_of_the_caller_keeps_its_size(tmp_path: Path) -> None:
+    Image.new("RGB", (160, 120), "red").save(tmp_path / "a.jpg")
+    with Image.open(tmp_path / "a.jpg") as picture:
+        crop_picture(picture, choose=lambda _w, _h: Part((0, 0, 160, 120), (20, 15)))
+        assert picture.size == (160, 120)
