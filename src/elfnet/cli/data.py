@@ -102,6 +102,11 @@ def _recipe(name: str, overrides: dict[str, object]) -> Recipe:
 def _prepare(recipe: Recipe, *, as_json: bool) -> int:
     from elfnet.data.build import read_source
 
+    if recipe.data.cache and "data.image_size" in recipe.train.automatic:
+        raise RequestError(
+            f"data.cache={recipe.data.cache} holds images of one size, and training chooses the size from the data; "
+            "give --data.image_size, here and to train"
+        )
     source = read_source(recipe.data)
     splits = {"train": source.train, "calibration": source.calibration, "test": source.test}
     counts = {split: 0 if examples is None else len(examples) for split, examples in splits.items()}

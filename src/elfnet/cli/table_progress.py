@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from elfnet.cli.progress import Watch, epoch_line
 from elfnet.report.formatting import duration
 from elfnet.reproduce.cell import Cell
+from elfnet.train.progress import Watch, epoch_line
 
 
 class TableProgress(Watch):
@@ -21,7 +21,7 @@ class TableProgress(Watch):
         self._remaining = "" if seconds is None else f"  about {duration(seconds)} left for all runs"
 
     def epoch(self, record: dict[str, Any]) -> None:
-        self._progress.update(self._bar, completed=record["epoch"] + 1)
+        self._finish_epoch(record)
         self.say(epoch_line(record, self._epochs) + self._remaining)
 
     def run_finished(self, cell: Cell, failure: str | None) -> None:

@@ -63,9 +63,9 @@ def run(words: Sequence[str]) -> int:
 
     # Imported after the arguments are checked: a wrong flag should not wait for torch.
     from elfnet.calibrate.run import calibrate_run, measure_run
-    from elfnet.cli.progress import Watch
     from elfnet.train.distributed import SharedError
     from elfnet.train.launch import DEFAULT_TIMEOUT, Launch, is_first_process
+    from elfnet.train.progress import Watch
     from elfnet.train.run import train_recipe
 
     timeout = DEFAULT_TIMEOUT if args.timeout is None else args.timeout

@@ -218,6 +218,9 @@ class _TimedObserver:
         self._observer, self._times, self._cell, self._later = observer, times, cell, later
         self._epochs = 0
 
+    def note(self, line: str) -> None:
+        self._observer.note(line)
+
     def started(self, recipe: Recipe, info: dict[str, Any], epochs_done: int) -> None:
         self._epochs = training_epochs(recipe)
         self._report_remaining(max(0, self._epochs - epochs_done))

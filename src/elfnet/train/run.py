@@ -25,6 +25,7 @@ from elfnet.recipe.schema import Recipe
 from elfnet.recipe.stages import Stage, stages_of, total_epochs
 from elfnet.run.checkpoint import Checkpoint, require_network
 from elfnet.run.directory import RunDirectory
+from elfnet.train.automatic import adopt_known, set_up
 from elfnet.train.build import Assembled, assemble
 from elfnet.train.distributed import DistributedContext
 from elfnet.train.external_network import require_same_network
@@ -39,6 +40,7 @@ from elfnet.train.launch import (
 from elfnet.train.logging import Logger, Observer, Silent, open_loggers
 from elfnet.train.machine import Machine, device_and_precision, fabric_precision, run_info, tune_malloc
 from elfnet.train.prepare import Prepared, prepare
+from elfnet.train.progress import Watch
 from elfnet.train.refit import check_source, fit_run, is_fitted, keep_start
 from elfnet.train.second_stage import second_stage_network, second_stage_state
 from elfnet.train.state import RunState, check_directory, keep, require_same_data, require_same_precision
@@ -62,7 +64,8 @@ def train_recipe(
         out: the run directory; created if it does not exist.
         resume: continue the run in `out`, on any number of devices. A finished run is not changed.
         overwrite: remove the run in `out` first.
-        observer: is told about the start, every step and every epoch.
+        observer: is told about the start, every step and every epoch; None shows the progress and the time left on
+            standard error, and `elfnet.train.Silent()` shows nothing.
         stop_after: called after every epoch with the number of epochs done. True in any process stops the run.
         launch: how many processes train together. Each of several processes runs the caller's whole script.
         network: trained in place instead of the recipe's own network (see `attach_exits`). The model section of the
@@ -74,11 +77,13 @@ def train_recipe(
     """
     run = RunDirectory(Path(out))
     launch = (launch or Launch()).resolve()
-    refuse_uneven_batches(recipe.train.batch_size, recipe.train.accumulate, launch)
+    if "train.batch_size" not in recipe.train.automatic:
+        refuse_uneven_batches(recipe.train.batch_size, recipe.train.accumulate, launch)
     refuse_mixed_features(recipe.train.mix, launch)
     if restarted():
         # torchrun repeats the original command, which was given before the run existed.
         resume, overwrite = run.exists(), False
+    recipe = adopt_known(recipe, run, overwrite=overwrite)
     check_source(recipe, run, overwrite=overwrite, given=network)
     with ExitStack() as stack:
         if launch.world_size == 1:
@@ -86,8 +91,9 @@ def train_recipe(
         if is_fitted(recipe):
             return fit_run(recipe, run, resume=resume, overwrite=overwrite, observer=observer, launch=launch)
         processes = _start_processes(recipe, run, launch, stack, resume=resume, overwrite=overwrite)
-        observer = observer if observer is not None and processes.is_rank0 else Silent()
+        observer = (observer or stack.enter_context(Watch())) if processes.is_rank0 else Silent()
         with report_lost_processes(launch):
+            recipe = _set_up(recipe, run, processes, observer, overwrite=overwrite, own_network=network is None)
             prepared = prepare(recipe, run, processes, overwrite=overwrite, given=network)
             info = processes.broadcast_from_rank0(lambda: open_or_create_run(prepared, run, overwrite=overwrite))
             machine = _set_up_machine(recipe, info, processes)
@@ -111,6 +117,28 @@ def _start_processes(
         processes.broadcast_from_rank0(lambda: stack.enter_context(run.lock()))
         processes.broadcast_from_rank0(lambda: check_directory(run, recipe, resume=resume, overwrite=overwrite))
     return processes
+
+
+def _set_up(
+    recipe: Recipe,
+    run: RunDirectory,
+    processes: DistributedContext,
+    observer: Observer,
+    *,
+    overwrite: bool,
+    own_network: bool,
+) -> Recipe:
+    """Check the files of a new run and resolve its automatic settings, in rank 0; an existing run has done so."""
+    if processes.any(processes.is_rank0 and run.exists() and not overwrite):
+        return recipe
+
+    def in_rank0() -> dict[str, Any]:
+        ready = set_up(recipe, world_size=processes.world_size, own_network=own_network)
+        for line in ready.notes:
+            observer.note(line)
+        return ready.recipe.model_dump(mode="json")
+
+    return Recipe.model_validate(processes.broadcast_from_rank0(in_rank0))
 
 
 def open_or_create_run(prepared: Prepared, run: RunDirectory, *, overwrite: bool) -> dict[str, Any]:
