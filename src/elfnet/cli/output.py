@@ -59,25 +59,42 @@ def points_table(results: Mapping[str, Any], *, all_points: bool = True) -> Tabl
         for name, point in results["points"].items()
         if all_points or point["rule"] not in BASELINES or name in ("accurate", "economic")
     }
+    rows = _same_policies(shown)
+    # Equal on a balanced split.
+    balanced = any(abs(point["accuracy"] - point["balanced_accuracy"]) > 5e-4 for point in shown.values())
     caption = f"accuracy in %; cost in {results['cost_unit']}"
     if hidden := len(results["points"]) - len(shown):
         caption += f"; {hidden} baseline points not shown (--all)"
     table = Table(title=f"Operating points on {results['n']:,} {results['split']} images", caption=caption)
     table.add_column("point")
-    for name in ("all", "many", "medium", "few", "mean cost", "worst cost"):
+    for name in ("all", *(["balanced"] if balanced else []), "many", "medium", "few", "mean cost", "worst cost"):
         table.add_column(name, justify="right")
     table.add_column(f"share at exit 1..{exits}, %" if exits > 1 else "exits", justify="right")
-    for name, point in shown.items():
+    for name, point in rows.items():
         by_group = point["accuracy_by_group"]
         table.add_row(
             escape(name),
             percent(point["accuracy"]),
+            *([percent(point["balanced_accuracy"])] if balanced else []),
             *(percent(by_group[group]) for group in ("many", "medium", "few")),
             f"{point['mean_cost']:.3f}",
             f"{point['worst_cost']:.3f}",
             shares(point["exit_share"]) if exits > 1 else "1",
         )
     return table
+
+
+def _same_policies(points: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Points by name; points that do the same are one entry under their joined names.
+
+    `accurate` is not named beside `full`: it is another point only if it is more accurate.
+    """
+    names: dict[str, list[str]] = {}
+    for name, point in points.items():
+        key = json.dumps([point[field] for field in ("thresholds", "accuracy", "mean_cost", "exit_share")])
+        names.setdefault(key, []).append(name)
+    joined = ((one[0], [name for name in one if (one[0], name) != ("full", "accurate")]) for one in names.values())
+    return {", ".join(same): points[first] for first, same in joined}
 
 
 def exits_table(results: Mapping[str, Any]) -> Table:

@@ -101,6 +101,12 @@ class ExitsRecipe(Section):
         description="what training does with an example after its exit: mask its loss, or drop it from the batch, "
         "which saves compute",
     )
+    class_mix: str = Field(
+        default="auto",
+        description="class mix that operating points are chosen for: balanced; as-is, that of the calibration split; "
+        "or the expected images per class, such as 100,20,5; auto: balanced if the training data are long-tailed",
+        json_schema_extra={"role": "after-training"},
+    )
     search: tuple[str, ...] = Field(
         default=tuple(f"{s / 100:g}" for s in range(50, 100, 5)),
         min_length=1,
