@@ -66,6 +66,10 @@ def test_describe_what_a_recipe_makes_of_a_folder(elfnet: Call, root: Path) -> N
 
 def test_prepare_packs_the_cache(elfnet: Call, root: Path, tmp_path: Path) -> None:
     words = ["data", "prepare", "folder", "--data.root", root, "--data.cache", tmp_path / "cache", "--data.workers", 0]
+    code, _, err = elfnet(*words)
+    assert code == 2
+    assert "give --data.image_size, here and to train" in err
+    words += ["--data.image_size", 224]
     code, out, _ = elfnet(*words, "--json")
     assert code == 0
     facts = json.loads(out)

@@ -11,11 +11,12 @@ from elfnet.errors import RequestError, WorkError
 from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import Recipe
 from elfnet.sweep.grid import SweepDirectory, expand_grid, resolve_automatic
-from elfnet.train import automatic
-from elfnet.train.automatic import cost_of, rough_duration, set_up, time_steps
+from elfnet.train import speed
+from elfnet.train.automatic import rough_duration, set_up
 from elfnet.train.logging import Silent
 from elfnet.train.machine import Machine
 from elfnet.train.run import train_recipe
+from elfnet.train.speed import cost_of, time_steps
 
 
 @pytest.fixture
@@ -38,8 +39,8 @@ def fixed_speed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         timed.append(recipe.model.backbone)
         return 0.01
 
-    monkeypatch.setattr(automatic, "time_steps", fixed)
-    monkeypatch.setattr(automatic, "_time_reading", lambda *_: 0.0)
+    monkeypatch.setattr(speed, "time_steps", fixed)
+    monkeypatch.setattr(speed, "time_reading", lambda *_: 0.0)
     return timed
 
 
@@ -125,6 +126,16 @@ def test_the_first_step_does_not_count() -> None:
     # Steps of 9, 1, 1 and 2 seconds.
     ticks = iter([0.0, 9.0, 10.0, 11.0, 20.0, 21.0, 30.0, 32.0])
     assert time_steps(recipe, Machine("cpu", "float32", False, True, 1), 3, 16, lambda: next(ticks)) == 0.5
+
+
+def test_ignored_files_and_classes_without_calibration_examples_are_named(root: Path) -> None:
+    (root / "a" / "photo.HEIC").write_bytes(b"")
+    (root / "c").mkdir()
+    Image.new("L", (20, 20)).save(root / "c" / "only.png")
+    Image.new("L", (20, 20)).save(root / "c" / "second.png")
+    notes = set_up(folder(root)).notes
+    assert "warning: ignored files: 1 .heic; convert .heic to JPEG or PNG to use them" in notes
+    assert "warning: without calibration examples: 1 classes (c)" in notes
 
 
 def test_durations_are_rough() -> None:

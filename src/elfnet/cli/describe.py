@@ -12,6 +12,8 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from elfnet.data.sources.folder import ignored_line
+
 Facts = Mapping[str, Any]
 
 MAX_CLASSES_BY_NAME = 60
@@ -42,8 +44,13 @@ def _summary_lines(facts: Facts) -> list[str]:
         + ", ".join(f"{name} {_group_size(group)}" for name, group in facts["groups"].items())
         + f"  ({facts['group_rule']} training examples)",
     ]
+    if kept := facts.get("after_hold_out"):
+        lines.append("after hold-out by 'elfnet train': " + ", ".join(f"{n:,} {split}" for split, n in kept.items()))
+    if line := ignored_line(facts.get("ignored", {})):
+        lines.append(line)
     if missing := facts.get("missing_from_calibration"):
-        shown = ", ".join(map(str, missing[:MAX_LISTED])) + (" ..." if len(missing) > MAX_LISTED else "")
+        names = [facts["per_class"][label]["name"] for label in missing[:MAX_LISTED]]
+        shown = ", ".join(names) + (" ..." if len(missing) > MAX_LISTED else "")
         lines.append(f"without calibration examples: {len(missing)} classes ({shown})")
     for split, column in facts.get("group_column", {}).items():
         lines.append(f"{split}: {column['groups']:,} groups that stay together, the largest of {column['largest']:,}")

@@ -78,8 +78,11 @@ def run(words: Sequence[str]) -> int:
         except SharedError as error:
             return error.exit_code
         return 0
-    with Watch() as watch:
-        trained = train_recipe(recipe, out, observer=watch, **how)
+    try:
+        with Watch() as watch:
+            trained = train_recipe(recipe, out, observer=watch, **how)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"progress is saved; resume with: elfnet train --resume --out {out}") from None
     if args.no_report:
         print_json({"run": str(out)}) if args.json else console().print(f"run: {out}", markup=False)
         return 0

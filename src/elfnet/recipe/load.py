@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from elfnet import atomic
 from elfnet.errors import RequestError, WorkError
-from elfnet.recipe.renamed import new_name, translate_stored
+from elfnet.recipe.renamed import hint_by_meaning, new_name, translate_stored
 from elfnet.recipe.schema import Recipe
 from elfnet.registry import unknown_name
 
@@ -163,6 +163,8 @@ def _refuse_unknown_settings(name: str, settings: Mapping[str, Any]) -> None:
         for field in fields:
             if (now := new_name(f"{section}.{field}")) is not None:
                 raise RequestError(f"recipe {name}: {section}.{field} is now called {now}; use the new name")
+            if field not in known and (meant := hint_by_meaning(f"{section}.{field}")) is not None:
+                raise RequestError(f"unknown setting in recipe {name}: {section}.{field}; {meant}")
             if field not in known:
                 choices = [f"{section}.{one}" for one in known]
                 raise unknown_name(f"setting in recipe {name}:", f"{section}.{field}", choices)

@@ -18,6 +18,7 @@ from PIL import Image, _imaging
 from elfnet.errors import RequestError
 from elfnet.inference.images import silent_pillow
 from elfnet.inference.model import Model
+from elfnet.inference.predict_files import files_below
 from elfnet.serve.admission import Admission, DecodeBudget
 from elfnet.serve.batcher import Batcher
 from elfnet.serve.metrics import Metrics
@@ -128,7 +129,7 @@ class Sample:
 
 
 def read_samples(folder: Path | None) -> tuple[Sample, ...]:
-    """Read the first images of a folder by name, at most `MAX_SAMPLES`; large files and other files are skipped.
+    """Read the first images of a folder and its subfolders, at most `MAX_SAMPLES`; large and other files are skipped.
 
     Raises:
         RequestError: if the folder does not exist or has no images.
@@ -138,9 +139,11 @@ def read_samples(folder: Path | None) -> tuple[Sample, ...]:
     if not folder.is_dir():
         raise RequestError(f"--samples {folder} is not a folder; name a folder with images")
     samples: list[Sample] = []
-    for path in sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")):
+    for path in map(Path, files_below(str(folder))):
         if len(samples) == MAX_SAMPLES:
             break
+        if path.name.startswith(".") or not path.is_file():
+            continue
         if path.stat().st_size > MAX_SAMPLE_BYTES:
             continue
         try:

@@ -43,7 +43,8 @@ class JsonLines:
                 file.write(json.dumps(record, allow_nan=False) + "\n")
         except OSError as error:
             raise WorkError(
-                f"cannot write {self._path}: {error.strerror}; free disk space and continue with --resume"
+                f"cannot write {self._path}: {error.strerror}; free disk space and continue with "
+                f"'elfnet train --resume --out {self._path.parent}'"
             ) from error
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from elfnet.errors import WorkError
-from elfnet.models.flops import count_cost
+from elfnet.models.flops import costly_exits, count_cost
 from elfnet.models.run_network import signature_of_run
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import Recipe
@@ -95,6 +95,9 @@ def train_recipe(
         with report_lost_processes(launch):
             recipe = _set_up(recipe, run, processes, observer, overwrite=overwrite, own_network=network is None)
             prepared = prepare(recipe, run, processes, overwrite=overwrite, given=network)
+            if prepared.saved is None:
+                for text in costly_exits(count_cost(prepared.final_network, prepared.image_shape)):
+                    observer.note(f"warning: {text}")
             info = processes.broadcast_from_rank0(lambda: open_or_create_run(prepared, run, overwrite=overwrite))
             machine = _set_up_machine(recipe, info, processes)
             _train_stages(prepared, run, info, machine, observer, stop_after)
