@@ -74,7 +74,7 @@ def test_one_bar_per_class_as_long_as_its_count() -> None:
 
 def test_the_summary_shows_counts_groups_and_ratio() -> None:
     kept = {"train": 1500, "calibration": 200, "test": 470}
-    more = {"missing_from_calibration": [1], "after_hold_out": kept, "ignored": {".heic": 3, ".txt": 1}}
+    more: dict[str, Any] = {"missing_from_calibration": [1], "after_hold_out": kept, "ignored": {".heic": 3, ".txt": 1}}
     shown = text(facts([1800, 10, 360], image_shape=[2, 2, 1], **more))
     assert "birds: 3 classes, 2 x 2 x 1 images" in shown
     assert "examples: 2,170 train, 80 calibration" in shown

@@ -46,25 +46,27 @@ def shares(values: Sequence[float]) -> str:
     return " / ".join(f"{100 * value:.0f}" for value in values)
 
 
-def points_table(results: Mapping[str, Any], *, all_points: bool = True) -> Table:
+def points_table(results: Mapping[str, Any], *, all_points: bool = True, only: Sequence[str] | None = None) -> Table:
     """Return the table of operating points: accuracy by group, cost, and share of images per exit.
 
     Args:
         results: the content of metrics.json.
         all_points: whether to show the baseline points.
+        only: names of the points to show; None for all.
     """
     exits = len(results["exits"])
     shown = {
         name: point
         for name, point in results["points"].items()
-        if all_points or point["rule"] not in BASELINES or name in ("accurate", "economic")
+        if (all_points or point["rule"] not in BASELINES or name in ("accurate", "economic"))
+        and (only is None or name in only)
     }
     rows = _same_policies(shown)
     # Equal on a balanced split.
     balanced = any(abs(point["accuracy"] - point["balanced_accuracy"]) > 5e-4 for point in shown.values())
     caption = f"accuracy in %; cost in {results['cost_unit']}"
     if hidden := len(results["points"]) - len(shown):
-        caption += f"; {hidden} baseline points not shown (--all)"
+        caption += f"; {hidden} {'baseline' if only is None else 'other'} points: elfnet calibrate RUN --all"
     table = Table(title=f"Operating points on {results['n']:,} {results['split']} images", caption=caption)
     table.add_column("point")
     for name in ("all", *(["balanced"] if balanced else []), "many", "medium", "few", "mean cost", "worst cost"):

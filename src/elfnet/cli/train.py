@@ -87,19 +87,23 @@ def run(words: Sequence[str]) -> int:
         print_json({"run": str(out)}) if args.json else console().print(f"run: {out}", markup=False)
         return 0
     device = trained.info()["machine"]["device"]
-    results = measure_run(trained, calibrate_run(trained, device=device), device=device)
+    family = calibrate_run(trained, device=device)
+    results = measure_run(trained, family, device=device)
 
-    from elfnet.report import write_report
+    from elfnet.report import write_model_card, write_report
+    from elfnet.report.model_card import LEADING_POINTS
 
-    report = write_report([trained])
+    report, card = write_report([trained]), write_model_card(trained)
     if args.json:
         print_json({"run": str(out), "report": str(report), **results})
         return 0
     screen = console()
-    screen.print(points_table(results, all_points=False))
+    screen.print(points_table(results, all_points=False, only=("accurate", *LEADING_POINTS)))
+    for note in family.notes:
+        screen.print(note, markup=False, soft_wrap=True)
     if len(results["exits"]) > 1:
         screen.print(exits_table(results))
-    screen.print(f"run: {out}\nreport: {report}", markup=False)
+    screen.print(f"run: {out}\nreport: {report}\nmodel card: {card}", markup=False)
     return 0
 
 
