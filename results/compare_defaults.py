@@ -92,7 +92,7 @@ def run_cell(name: str, data: str, candidate: str, seed: int, args: argparse.Nam
         "calibration_balanced_accuracy": [
             round(float(balanced_accuracy_score(table.labels_N, answers_NE[:, k])), 4) for k in range(table.exits)
         ],
-        "seconds": round(sum(record["seconds"] for record in run.log()), 1),
+        "seconds": round(sum(record.seconds for record in run.log()), 1),
     }
 
 

@@ -1,9 +1,14 @@
 """What users may rely on, and what importing it costs."""
 
 import ast
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -69,3 +74,71 @@ def test_deciding_tables_and_reports_need_no_torch() -> None:
         *(name.removesuffix(".__init__") for name in reports),
     ]
     assert _loaded_after("\n".join(f"import {module}" for module in modules), ("torch",)) == []
+
+
+ROOT = Path(__file__).parents[1]
+DOTTED = re.compile(r"\belfnet((?:\.[A-Za-z_]\w*)+)")
+
+
+def _messages(file: Path) -> Iterator[str]:
+    """The string literals of a module that are prose: not its docstrings, and not single words."""
+    tree = ast.parse(file.read_text())
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            if " " in node.value.strip():
+                yield node.value
+
+
+def _named_paths() -> set[str]:
+    """Every dotted path of the package that documentation, examples or messages name."""
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.py")]
+    texts = [page.read_text() for page in pages]
+    for file in Path(elfnet.__file__).parent.rglob("*.py"):
+        texts.extend(_messages(file))
+    return {f"elfnet{path}" for text in texts for path in DOTTED.findall(text)}
+
+
+def _is_public(path: str) -> bool:
+    """Whether the path is a package with public names, or one of its names, or an attribute of such a name."""
+    holder: Any = elfnet
+    for number, part in enumerate(path.split(".")[1:], start=1):
+        if isinstance(holder, ModuleType):
+            if part in getattr(holder, "__all__", ()):
+                holder = getattr(holder, part)
+                continue
+            try:
+                holder = import_module(".".join(path.split(".")[: number + 1]))
+            except ModuleNotFoundError:
+                return False
+            if not hasattr(holder, "__all__"):
+                return False
+        elif not hasattr(holder, part):
+            return False
+    return True
+
+
+def test_documentation_and_messages_name_public_paths_only() -> None:
+    private = sorted(path for path in _named_paths() if not _is_public(path))
+    assert not private
+
+
+@pytest.mark.parametrize(
+    ("path", "public"),
+    [
+        ("elfnet.exits.TrainingRule", True),
+        ("elfnet.inference", True),
+        ("elfnet.models.heads.CosineClassifier", False),
+        ("elfnet.nothing", False),
+        ("elfnet.Model.predict", True),
+        ("elfnet.Model.nothing", False),
+    ],
+)
+def test_what_counts_as_public(path: str, public: bool) -> None:
+    assert _is_public(path) is public

@@ -4,6 +4,8 @@ Every failure caused by the request or by files of the user raises one of them. 
 and a remedy. Any other exception is a bug in elfnet and keeps its traceback.
 """
 
+__all__ = ["ElfnetError", "RequestError", "WorkError"]
+
 
 class ElfnetError(Exception):
     """Base class of failures that are reported as one line; `exit_code` is the exit code of the command."""

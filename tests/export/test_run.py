@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 from PIL import Image
+from run_files import change_json
 
 import elfnet
 from elfnet.calibrate.family import Family
@@ -76,11 +77,11 @@ def test_the_bundle_holds_what_it_says(run: RunDirectory, exported: Exported) ->
         manifest = json.loads(archive.read(MANIFEST))
     assert names == [MANIFEST, *(f"stages/{k}.onnx" for k in (1, 2, 3, 4)), "weights.safetensors"]
     info = run.info()
-    assert manifest["class_names"] == info["data"]["class_names"]
+    assert tuple(manifest["class_names"]) == info.data.class_names
     assert manifest["preprocessing"]["mode"] == "L"
-    assert manifest["preprocessing"]["mean"] == info["data"]["mean"]
-    assert manifest["multiply_adds"] == info["multiply_adds"]
-    assert manifest["provenance"]["data_fingerprint"] == info["data"]["fingerprint"]
+    assert tuple(manifest["preprocessing"]["mean"]) == info.data.mean
+    assert manifest["multiply_adds"] == info.multiply_adds.to_json()
+    assert manifest["provenance"]["data_fingerprint"] == info.data.fingerprint
     assert manifest["provenance"]["recipe"]["train"]["epochs"] == 3
     assert manifest["size_bytes"] == sum(file["bytes"] for file in manifest["files"].values())
     assert exported.bytes_on_disk == exported.path.stat().st_size > manifest["size_bytes"]
@@ -274,8 +275,7 @@ def test_the_default_place(copy: RunDirectory, monkeypatch: pytest.MonkeyPatch) 
 
 
 def _another_policy(run: RunDirectory) -> None:
-    policy = json.loads(run.policy_file.read_text())
-    run.policy_file.write_text(json.dumps({**policy, "checkpoint_sha256": "0" * 64}))
+    change_json(run.policy_file, lambda content: content.update(checkpoint_sha256="0" * 64))
 
 
 def _other_data(run: RunDirectory) -> None:

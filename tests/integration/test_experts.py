@@ -52,8 +52,8 @@ def run(tiny: Callable[..., Recipe], tmp_path_factory: pytest.TempPathFactory) -
 
 def test_log_and_table_have_an_exit_for_every_expert(run: RunDirectory) -> None:
     record = run.log()[-1]
-    assert len(record["exit_share"]) == EXITS
-    assert np.isfinite(record["loss"])
+    assert len(record.exit_share) == EXITS
+    assert np.isfinite(record.loss)
     table = evaluate_run(run, "calibration")
     assert table.exits == EXITS
     assert table.experts == EXPERTS
@@ -61,19 +61,19 @@ def test_log_and_table_have_an_exit_for_every_expert(run: RunDirectory) -> None:
     # The score in the log is of the mean of all experts.
     prediction_N = table.logits_NEC[:, -1].argmax(axis=1)
     recalls = [(prediction_N[table.labels_N == c] == c).mean() for c in range(10)]
-    assert record["calibration_balanced_accuracy"] == pytest.approx(np.mean(recalls), abs=1e-9)
+    assert record.calibration_balanced_accuracy == pytest.approx(np.mean(recalls), abs=1e-9)
 
 
 def test_cost_is_relative_to_one_expert(run: RunDirectory) -> None:
-    table, adds = evaluate_run(run, "calibration"), run.info()["multiply_adds"]
+    table, adds = evaluate_run(run, "calibration"), run.info().multiply_adds
     assert table.head_cost_E is not None
-    assert adds["plain"] == table.plain_multiply_adds == sum(adds["stages"][:4])
+    assert adds.plain == table.plain_multiply_adds == sum(adds.stages[:4])
     first_expert = table.cost_E[3] - table.head_cost_E[:3].sum()
     assert first_expert == pytest.approx(1.0, abs=1e-12)
     assert table.head_cost_E[3:].tolist() == [0.0] * EXPERTS
     family = Family.open(run.policy_file)
     assert family.plain_exit == 3
-    assert family.point("full").expected.mean_cost == pytest.approx(sum(adds["stages"]) / adds["plain"])
+    assert family.point("full").expected.mean_cost == pytest.approx(sum(adds.stages) / adds.plain)
     # Budgets reach beyond the plain backbone, to all experts.
     assert "budget=1" in family.names()
     assert max(float(name.removeprefix("budget=")) for name in family.names() if name.startswith("budget=")) > 1.3

@@ -7,10 +7,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from elfnet.evaluate.metrics import Metrics
 from elfnet.report.model_card import balanced_error, model_card, write_model_card
 from elfnet.report.record import read_run
 from elfnet.run.directory import RunDirectory
+from elfnet.run.results import Metrics
 
 
 def metrics(**fields: Any) -> Metrics:

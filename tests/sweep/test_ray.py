@@ -129,11 +129,11 @@ class TestSweep:
         settings = {**tiny_settings, "train.epochs": 1}
         flags = [word for name, value in settings.items() for word in (f"--{name}", value)]
         words = ["sweep", "digits/elf-ce-drw", "--over", "train.seed=0,1", "--out", "sweep", "--backend", "ray"]
-        done = run_apart("-m", "elfnet.cli.main", *words, *flags, "--json")
+        done = run_apart("-m", "elfnet", *words, *flags, "--json")
         assert done.returncode == 0, done.stderr
         assert [row["n"] for row in json.loads(done.stdout)["runs"]] == [60, 60]
         assert sorted(done.stderr.splitlines()) == ["seed=0: done", "seed=1: done"]
-        again = run_apart("-m", "elfnet.cli.main", *words, *flags, "--json")
+        again = run_apart("-m", "elfnet", *words, *flags, "--json")
         assert (again.returncode, again.stderr, again.stdout) == (0, "", done.stdout)
 
     def test_a_cluster_that_does_not_answer_is_told_in_one_line(self, run_apart: Run) -> None:
@@ -141,7 +141,7 @@ class TestSweep:
             nobody.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{nobody.getsockname()[1]}"
             words = ["sweep", "digits/elf-ce-drw", "--over", "train.seed=0", "--backend", "ray", "--address", address]
-            done = run_apart("-m", "elfnet.cli.main", *words)
+            done = run_apart("-m", "elfnet", *words)
         assert done.returncode == 1
         (line,) = done.stderr.splitlines()
         assert line.startswith(f"elfnet: no Ray cluster could be reached at {address} (")
@@ -166,7 +166,7 @@ class TestPredict:
             patch.chdir(tmp_path)
             assert main([*words, "--threads", "1"]) == 1
         here = capsys.readouterr()
-        done = run_apart("-m", "elfnet.cli.main", *words, "--backend", "ray", "--cpus", "1")
+        done = run_apart("-m", "elfnet", *words, "--backend", "ray", "--cpus", "1")
         assert done.returncode == 1
         assert len(done.stdout.splitlines()) == 36
         assert done.stdout == here.out

@@ -10,13 +10,15 @@ from PIL import Image
 from elfnet.errors import RequestError, WorkError
 from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import Recipe
+from elfnet.run.info import Machine
 from elfnet.sweep.grid import SweepDirectory, expand_grid, resolve_automatic
 from elfnet.train import speed
 from elfnet.train.automatic import rough_duration, set_up
 from elfnet.train.logging import Silent
-from elfnet.train.machine import Machine
 from elfnet.train.run import train_recipe
 from elfnet.train.speed import cost_of, time_steps
+
+MACHINE = Machine(device="cpu", precision="float32", compile=False, channels_last=True, threads=1)
 
 
 @pytest.fixture
@@ -125,7 +127,7 @@ def test_the_first_step_does_not_count() -> None:
     recipe = load_recipe("folder", {"model.backbone": "resnet8", "train.batch_size": 2})
     # Steps of 9, 1, 1 and 2 seconds.
     ticks = iter([0.0, 9.0, 10.0, 11.0, 20.0, 21.0, 30.0, 32.0])
-    assert time_steps(recipe, Machine("cpu", "float32", False, True, 1), 3, 16, lambda: next(ticks)) == 0.5
+    assert time_steps(recipe, MACHINE, 3, 16, lambda: next(ticks)) == 0.5
 
 
 def test_ignored_files_and_classes_without_calibration_examples_are_named(root: Path) -> None:

@@ -1,6 +1,10 @@
 """What `auto` chooses, with the machine's abilities made up."""
 
+import os
+import platform
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +13,8 @@ import torch
 import torch.utils._triton
 
 from elfnet.errors import RequestError
-from elfnet.train.machine import Machine, bfloat16_is_native, choose_device, choose_machine
+from elfnet.run.info import Machine
+from elfnet.train.machine import bfloat16_is_native, choose_device, choose_machine
 
 AUTO: dict[str, Any] = {
     "device": "auto",
@@ -147,7 +152,7 @@ def test_a_device_that_is_not_there_is_one_line(pretend: Pretend, device: str, m
 
 def test_choices_are_plain_data() -> None:
     machine = Machine(device="cpu", precision="float32", compile=False, channels_last=True, threads=2)
-    assert Machine(**machine.to_dict()) == machine
+    assert Machine(**machine.to_json()) == machine
 
 
 def test_auto_does_not_compile_where_the_batch_shrinks(pretend: Pretend) -> None:
@@ -155,3 +160,38 @@ def test_auto_does_not_compile_where_the_batch_shrinks(pretend: Pretend) -> None
     assert _choose(work=float("inf")).compile
     assert not _choose(work=float("inf"), batch_shrinks=True).compile
     assert _choose(work=float("inf"), batch_shrinks=True, compile="on").compile
+
+
+FAULTS = """
+import resource, sys
+import torch
+from elfnet.train.machine import tune_malloc
+
+kept = tune_malloc()
+faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+torch.ones(2**21)
+before = faults()
+for _ in range(200):
+    torch.ones(2**21)
+print(kept, faults() - before)
+"""
+
+
+def kept_and_faults(**environment: str) -> tuple[str, int]:
+    """Of a process that allocates 8 MiB two hundred times."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True, env={**clean, **environment}
+    )
+    kept, faults = done.stdout.split()
+    return kept, int(faults)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these settings")
+def test_the_same_memory_is_used_again_unless_the_user_has_set_it() -> None:
+    pages = 2**23 // os.sysconf("SC_PAGE_SIZE")
+    kept, few = kept_and_faults()
+    left, many = kept_and_faults(MALLOC_MMAP_THRESHOLD_="1000000")
+    assert (kept, left) == ("True", "False")
+    assert many > 190 * pages  # every time anew
+    assert few < 40 * pages  # the heap may grow a few times more

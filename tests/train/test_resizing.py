@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from elfnet.errors import RequestError
 from elfnet.recipe.load import load_recipe
-from elfnet.train.resizing import FULL_SIZE, ProgressiveResizing
+from elfnet.train.resizing import ProgressiveResizing
 from elfnet.train.run import train_recipe
 
 
@@ -30,7 +30,6 @@ def test_images_have_the_side_of_the_epoch() -> None:
     expected = functional.interpolate(images, size=(20, 15), mode="bilinear", antialias=True)
     assert torch.equal(resizing(images, 2), expected)
     assert resizing(images, 9) is images
-    assert FULL_SIZE(images, 0) is images
     assert resizing(images[:0], 0).shape == (0, 3, 32, 24)
 
 
@@ -44,11 +43,11 @@ def test_a_run_with_small_images_first_resumes_bit_for_bit(settings: dict[str, o
     whole = train_recipe(recipe, tmp_path / "whole")
     train_recipe(recipe, tmp_path / "parts", stop_after=lambda done: done == 2)
     parts = train_recipe(recipe, tmp_path / "parts", resume=True)
-    assert [record["image_side"] for record in whole.log()] == [0.5, 0.625, 0.75, 0.875, 1.0]
-    assert [record["loss"] for record in whole.log()] == [record["loss"] for record in parts.log()]
+    assert [record.image_side for record in whole.log()] == [0.5, 0.625, 0.75, 0.875, 1.0]
+    assert [record.loss for record in whole.log()] == [record.loss for record in parts.log()]
     plain = train_recipe(load_recipe("digits/elf-ce-drw", {**settings, "train.resize_start": 1.0}), tmp_path / "plain")
-    assert plain.log()[0]["loss"] != whole.log()[0]["loss"]
-    assert "image_side" not in plain.log()[0]
+    assert plain.log()[0].loss != whole.log()[0].loss
+    assert plain.log()[0].image_side is None
 
 
 def test_rows_of_features_are_refused(settings: dict[str, object], tmp_path: Path) -> None:

@@ -11,10 +11,9 @@ from elfnet.calibrate.calibration_table import ROUNDING, require_calibration
 from elfnet.calibrate.class_mix import AUTO, exits_that_beat_the_last, parse_mix, weighted_to
 from elfnet.calibrate.confidence import choose_confidence
 from elfnet.calibrate.family import MULTIPLY_ADDS, Family
-from elfnet.calibrate.geometric import geometric_policy
 from elfnet.calibrate.line_search import line_search, measured_point
 from elfnet.calibrate.operating_point import OperatingPoint
-from elfnet.calibrate.per_exit import family_for_budgets, thresholds_for_floor
+from elfnet.calibrate.per_exit import family_for_budgets, geometric_policy, thresholds_for_floor
 from elfnet.calibrate.risk.control import control_risks
 from elfnet.calibrate.risk.sample_size import TooFewExamplesError
 from elfnet.calibrate.risk.sequence import per_exit_path

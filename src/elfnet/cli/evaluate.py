@@ -9,6 +9,7 @@ from elfnet.cli.output import console, exits_table, percent, points_table, print
 if TYPE_CHECKING:
     from elfnet.evaluate.exit_table import ExitTable
     from elfnet.run.directory import RunDirectory
+    from elfnet.run.results import Results
 
 
 def parser() -> Parser:
@@ -86,11 +87,11 @@ def run(words: Sequence[str]) -> int:
         family = Family.open(directory.policy_file, checkpoint_sha256=table.checkpoint_sha256)
     results = results_on(table, family)
     if args.json:
-        print_json(results)
+        print_json(results.to_json())
         return 0
     screen = console()
     screen.print(points_table(results))
-    if len(results["exits"]) > 1:
+    if len(results.exits) > 1:
         screen.print(exits_table(results))
     if args.per_class:
         screen.print(_per_class(table, results))
@@ -129,7 +130,7 @@ def _fixed_family(table: Any, thresholds: list[str], scale: float | None) -> Any
     return fixed_points(table, thresholds, confidence_scale=scale)
 
 
-def _per_class(table: Any, results: dict[str, Any]) -> Any:
+def _per_class(table: Any, results: "Results") -> Any:
     """A terminal table of the accuracy per class."""
     from rich.markup import escape
     from rich.table import Table
@@ -137,10 +138,10 @@ def _per_class(table: Any, results: dict[str, Any]) -> Any:
     shown = Table(title="By class, most frequent first", caption="accuracy in %")
     shown.add_column("class")
     shown.add_column("training images", justify="right")
-    for name in results["points"]:
+    for name in results.points:
         shown.add_column(escape(name), justify="right")
     for label in (-table.class_counts_C).argsort(kind="stable"):
-        cells = (percent(point["accuracy_by_class"][label]) for point in results["points"].values())
+        cells = (percent(point.accuracy_by_class[label]) for point in results.points.values())
         shown.add_row(escape(table.class_names[label]), f"{table.class_counts_C[label]:,}", *cells)
     return shown
 

@@ -4,7 +4,7 @@ import csv
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from rich.console import Console
 from rich.markup import escape
@@ -12,6 +12,9 @@ from rich.table import Table
 
 from elfnet.inference.model import Prediction
 from elfnet.inference.predict_files import Classified
+
+if TYPE_CHECKING:
+    from elfnet.run.results import PointResults, Results
 
 DASH = "–"
 """Stands for a missing value."""
@@ -46,7 +49,7 @@ def shares(values: Sequence[float]) -> str:
     return " / ".join(f"{100 * value:.0f}" for value in values)
 
 
-def points_table(results: Mapping[str, Any], *, all_points: bool = True, only: Sequence[str] | None = None) -> Table:
+def points_table(results: "Results", *, all_points: bool = True, only: Sequence[str] | None = None) -> Table:
     """Return the table of operating points: accuracy by group, cost, and share of images per exit.
 
     Args:
@@ -54,64 +57,63 @@ def points_table(results: Mapping[str, Any], *, all_points: bool = True, only: S
         all_points: whether to show the baseline points.
         only: names of the points to show; None for all.
     """
-    exits = len(results["exits"])
+    exits = len(results.exits)
     shown = {
         name: point
-        for name, point in results["points"].items()
-        if (all_points or point["rule"] not in BASELINES or name in ("accurate", "economic"))
+        for name, point in results.points.items()
+        if (all_points or point.rule not in BASELINES or name in ("accurate", "economic"))
         and (only is None or name in only)
     }
     rows = _same_policies(shown)
     # Equal on a balanced split.
-    balanced = any(abs(point["accuracy"] - point["balanced_accuracy"]) > 5e-4 for point in shown.values())
-    caption = f"accuracy in %; cost in {results['cost_unit']}"
-    if hidden := len(results["points"]) - len(shown):
+    balanced = any(abs(point.accuracy - point.balanced_accuracy) > 5e-4 for point in shown.values())
+    caption = f"accuracy in %; cost in {results.cost_unit}"
+    if hidden := len(results.points) - len(shown):
         caption += f"; {hidden} {'baseline' if only is None else 'other'} points: elfnet calibrate RUN --all"
-    table = Table(title=f"Operating points on {results['n']:,} {results['split']} images", caption=caption)
+    table = Table(title=f"Operating points on {results.n:,} {results.split} images", caption=caption)
     table.add_column("point")
     for name in ("all", *(["balanced"] if balanced else []), "many", "medium", "few", "mean cost", "worst cost"):
         table.add_column(name, justify="right")
     table.add_column(f"share at exit 1..{exits}, %" if exits > 1 else "exits", justify="right")
     for name, point in rows.items():
-        by_group = point["accuracy_by_group"]
         table.add_row(
             escape(name),
-            percent(point["accuracy"]),
-            *([percent(point["balanced_accuracy"])] if balanced else []),
-            *(percent(by_group[group]) for group in ("many", "medium", "few")),
-            f"{point['mean_cost']:.3f}",
-            f"{point['worst_cost']:.3f}",
-            shares(point["exit_share"]) if exits > 1 else "1",
+            percent(point.accuracy),
+            *([percent(point.balanced_accuracy)] if balanced else []),
+            *(percent(point.accuracy_by_group[group]) for group in ("many", "medium", "few")),
+            f"{point.mean_cost:.3f}",
+            f"{point.worst_cost:.3f}",
+            shares(point.exit_share) if exits > 1 else "1",
         )
     return table
 
 
-def _same_policies(points: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+def _same_policies(points: Mapping[str, "PointResults"]) -> dict[str, "PointResults"]:
     """Points by name; points that do the same are one entry under their joined names.
 
     `accurate` is not named beside `full`: it is another point only if it is more accurate.
     """
-    names: dict[str, list[str]] = {}
+    names: dict[tuple[object, ...], list[str]] = {}
     for name, point in points.items():
-        key = json.dumps([point[field] for field in ("thresholds", "accuracy", "mean_cost", "exit_share")])
+        key = (tuple(point.thresholds), point.accuracy, point.mean_cost, tuple(point.exit_share))
         names.setdefault(key, []).append(name)
     joined = ((one[0], [name for name in one if (one[0], name) != ("full", "accurate")]) for one in names.values())
     return {", ".join(same): points[first] for first, same in joined}
 
 
-def exits_table(results: Mapping[str, Any]) -> Table:
+def exits_table(results: "Results") -> Table:
     """Return the table of exits: accuracy, cost and calibration error if all images used the same exit."""
     table = Table(title="If all images used one exit", caption="calibration error: 15 bins, top label")
     table.add_column("exit")
     for name in ("all", "many", "medium", "few", "cost", "calibration error"):
         table.add_column(name, justify="right")
-    for quality in results["exits"]:
+    for quality in results.exits:
         table.add_row(
-            str(quality["exit"]),
-            percent(quality["accuracy"]),
-            *(percent(quality["accuracy_by_group"][group]) for group in ("many", "medium", "few")),
-            f"{quality['cost']:.3f}",
-            f"{quality['calibration_error']:.3f}",
+            str(quality.exit),
+            percent(quality.accuracy),
+            *(percent(quality.accuracy_by_group[group]) for group in ("many", "medium", "few")),
+            f"{quality.cost:.3f}",
+            f"{quality.calibration_error:.3f}",
         )
     return table
 

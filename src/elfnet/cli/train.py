@@ -86,7 +86,7 @@ def run(words: Sequence[str]) -> int:
     if args.no_report:
         print_json({"run": str(out)}) if args.json else console().print(f"run: {out}", markup=False)
         return 0
-    device = trained.info()["machine"]["device"]
+    device = trained.info().machine.device
     family = calibrate_run(trained, device=device)
     results = measure_run(trained, family, device=device)
 
@@ -95,13 +95,13 @@ def run(words: Sequence[str]) -> int:
 
     report, card = write_report([trained]), write_model_card(trained)
     if args.json:
-        print_json({"run": str(out), "report": str(report), **results})
+        print_json({"run": str(out), "report": str(report), **results.to_json()})
         return 0
     screen = console()
     screen.print(points_table(results, all_points=False, only=("accurate", *LEADING_POINTS)))
     for note in family.notes:
         screen.print(note, markup=False, soft_wrap=True)
-    if len(results["exits"]) > 1:
+    if len(results.exits) > 1:
         screen.print(exits_table(results))
     screen.print(f"run: {out}\nreport: {report}\nmodel card: {card}", markup=False)
     return 0

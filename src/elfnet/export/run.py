@@ -109,8 +109,7 @@ def _export_locked(
 ) -> Exported:
     parts = open_parts(run, network=network)
     splits = load_splits(run.recipe().data)
-    if splits.fingerprint != run.info()["data"]["fingerprint"]:
-        raise WorkError(f"the data is not what the run in {run.root} was trained on; restore it, or train again")
+    run.info().require_same_data(splits.fingerprint, where=run.root)
     height, width, channels = parts.preprocess.shape
     graphs = export_stages(parts.network, (channels, height, width))
     measured = _compare_with_torch(parts, run.recipe().data, splits, graphs)
@@ -231,7 +230,7 @@ def _manifest(
         provenance=Provenance(
             recipe=without_directories(run.recipe().model_dump(mode="json")),
             network=parts.signature,
-            data_fingerprint=run.info()["data"]["fingerprint"],
+            data_fingerprint=run.info().data.fingerprint,
             checkpoint_sha256=parts.checkpoint.sha256,
         ),
     )

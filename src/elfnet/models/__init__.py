@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     from elfnet.models.experts import ExpertNetwork
     from elfnet.models.flops import NetworkCost, count_cost
     from elfnet.models.heads import CosineClassifier, Head, LinearClassifier
+    from elfnet.models.layers import BatchNorm2d
     from elfnet.models.staged import StagedNetwork
 
 _MODULES = {
+    "BatchNorm2d": "elfnet.models.layers",
     "CosineClassifier": "elfnet.models.heads",
     "ExpertNetwork": "elfnet.models.experts",
     "Head": "elfnet.models.heads",
@@ -29,6 +31,7 @@ _MODULES = {
 }
 
 __all__ = [
+    "BatchNorm2d",
     "CosineClassifier",
     "ExpertNetwork",
     "Head",

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elfnet import atomic
-from elfnet.evaluate.metrics import Metrics, confusion_matrix
+from elfnet.evaluate.metrics import confusion_matrix
 from elfnet.report.record import RunRecord, read_run
 from elfnet.run.directory import RunDirectory
+from elfnet.run.results import Metrics
 
 LEADING_POINTS = ("full", "budget=0.5", "within-1")
 """The points a user would choose: full depth, half the cost, and the cheapest within one point of full depth."""
@@ -35,7 +36,7 @@ def model_card(record: RunRecord) -> str:
     """The text of the model card, in Markdown."""
     parts = [
         f"# {record.name}",
-        f"An image classifier for {len(record.info.class_names)} classes: {record.network}, trained with "
+        f"An image classifier for {len(record.info.data.class_names)} classes: {record.network}, trained with "
         f"{record.method}, with {record.exits} exits.",
         "## Data",
         _data(record),
@@ -49,8 +50,8 @@ def model_card(record: RunRecord) -> str:
 
 
 def _data(record: RunRecord) -> str:
-    info = record.info
-    counts_C = info.class_counts_C
+    info = record.info.data
+    counts_C = np.array(info.class_counts)
     lines = [
         f"{info.train:,} training, {info.calibration:,} calibration and {info.test:,} test examples; "
         f"{int(counts_C.max()):,} to {int(counts_C.min()):,} training examples per class."
@@ -110,7 +111,7 @@ def _confused(record: RunRecord) -> str:
     wrong_CC = confusion_CC - np.diag(np.diag(confusion_CC))
     order = np.argsort(-wrong_CC, axis=None, kind="stable")[:MAX_CONFUSIONS]
     pairs = [divmod(int(place), len(wrong_CC)) for place in order]
-    names = record.info.class_names
+    names = record.info.data.class_names
     return "\n".join(
         f"- {_cell(names[label])} taken for {_cell(names[answer])}: {wrong_CC[label, answer]} of "
         f"{confusion_CC[label].sum()}"
@@ -124,7 +125,11 @@ def _limits(record: RunRecord) -> str:
         "- It answers with one of its classes, whatever the image shows.",
         "- The figures hold for images like those of the test split; another mix of classes changes them.",
     ]
-    rare = [name for name, count in zip(record.info.class_names, record.info.class_counts_C, strict=True) if count < 20]
+    rare = [
+        name
+        for name, count in zip(record.info.data.class_names, record.info.data.class_counts, strict=True)
+        if count < 20
+    ]
     if rare:
         more = " ..." if len(rare) > MAX_CLASSES else ""
         named = ", ".join(map(_cell, rare[:MAX_CLASSES]))

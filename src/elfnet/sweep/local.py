@@ -19,7 +19,7 @@ def train_command(sweep: SweepDirectory, cell: Cell) -> list[str]:
     """Return the `elfnet train` command of a cell; it resumes a run that was started before."""
     run = sweep.run(cell)
     arguments = ["train", str(sweep.recipe_file(cell).resolve()), "--out", str(run.root.resolve())]
-    return [sys.executable, "-m", "elfnet.cli.main", *arguments, *(["--resume"] if run.exists() else [])]
+    return [sys.executable, "-m", "elfnet", *arguments, *(["--resume"] if run.exists() else [])]
 
 
 def failure_line(output: str) -> str:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from elfnet.train.launch import Launch
     from elfnet.train.logging import Observer, Silent
     from elfnet.train.loop import Trainer
+    from elfnet.train.machine import tune_malloc
     from elfnet.train.optimizer import build_optimizer
     from elfnet.train.run import train_recipe
     from elfnet.train.schedule import Schedule, scale_schedule
@@ -26,6 +27,7 @@ _MODULES = {
     "build_optimizer": "elfnet.train.optimizer",
     "scale_schedule": "elfnet.train.schedule",
     "train_recipe": "elfnet.train.run",
+    "tune_malloc": "elfnet.train.machine",
 }
 
 __all__ = [
@@ -38,6 +40,7 @@ __all__ = [
     "build_optimizer",
     "scale_schedule",
     "train_recipe",
+    "tune_malloc",
 ]
 
 __getattr__ = lazy_names(__name__, _MODULES)

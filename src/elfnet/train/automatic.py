@@ -32,7 +32,8 @@ from elfnet.recipe.automatic import (
 )
 from elfnet.recipe.schema import Recipe
 from elfnet.run.directory import RunDirectory
-from elfnet.train.machine import Machine, choose_machine
+from elfnet.run.info import Machine
+from elfnet.train.machine import choose_machine
 from elfnet.train.speed import FINISH_SECONDS, Speed, cost_of
 
 HEAD_FILTERS = (0, 64, 48, 32, 24, 16, 12, 8, 4)

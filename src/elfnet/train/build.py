@@ -1,33 +1,41 @@
-"""Assemble the trainer of one stage of a prepared run: network on its device, optimizer, data feeds, loop."""
+"""Assemble the trainer of one stage of a prepared run: network on its device, optimizer, data feeds, loop.
 
+The second stage starts with new classifiers on the features of the first stage. All other parameters are frozen, so a
+step has no backward pass through the stages. `elfnet.recipe.stages` describes its training.
+"""
+
+from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from elfnet.data.images.transforms import workers_of
 from elfnet.data.loading.build import evaluation_batches, training_batches
 from elfnet.data.loading.feed import EvaluationFeed, PairedFeed, Pairing, Selection, TrainingFeed
+from elfnet.data.long_tail import head_classes
 from elfnet.data.splits import Splits
 from elfnet.losses.weighting import class_weights
 from elfnet.methods.mixup import PairMixing
-from elfnet.methods.refit.build import freeze_what_stays
+from elfnet.methods.refit.build import freeze_what_stays, take_over
+from elfnet.models.build import network_of
 from elfnet.models.layers import freeze_backbone
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import DataRecipe, Recipe
 from elfnet.recipe.stages import Stage
 from elfnet.run.checkpoint import Checkpoint
+from elfnet.run.info import Machine
 from elfnet.train.distributed import DistributedContext
 from elfnet.train.ema import WeightAverage
 from elfnet.train.forward import forward_and_mixing
 from elfnet.train.logging import Observer
 from elfnet.train.loop import Trainer
-from elfnet.train.machine import Machine
 from elfnet.train.optimizer import build_optimizer, restore_optimizer
 from elfnet.train.prepare import Prepared
 from elfnet.train.pruning import ExitHistory, Pruning, PruningSettings
 from elfnet.train.resizing import ProgressiveResizing
-from elfnet.train.statistics import head_classes
+from elfnet.train.state import RunState
 
 # Added to the seed of the second sampler of BBN, so that its crops and flips differ from those of the first sampler.
 # No seed of a recipe is as large.
@@ -72,13 +80,15 @@ def assemble(
     if average is not None and saved is not None:
         average.network.load_state_dict(dict(saved.weights))
         average.steps = saved.progress["ema_steps"]
-    resizing = ProgressiveResizing(train.resize_start, train.resize_until, train.epochs)
+    resizing = None
+    if train.resize_start < 1:
+        resizing = ProgressiveResizing(train.resize_start, train.resize_until, train.epochs)
     pruning = _pruning(recipe, prepared.splits, saved, processes)
     pairing = mixing if isinstance(mixing, PairMixing) else None
     batches, calibration = processes.rank0_first(lambda: _feeds(prepared, recipe, machine, pairing, pruning))
     if machine.compile:
         part = -(-batches.batch_size // (processes.world_size * train.accumulate))
-        forward.compile_for(part, image_sizes=resizing.sizes)
+        forward.compile_for(part, image_sizes=1 if resizing is None else resizing.sizes)
     trainer = Trainer(
         fabric=processes.fabric,
         forward=forward,
@@ -90,7 +100,7 @@ def assemble(
         reweight=recipe.criterion.reweight,
         schedule=objective.schedule,
         batches=batches,
-        is_head_C=head_classes(counts),
+        is_head_C=torch.from_numpy(head_classes(prepared.splits.class_counts_C)),
         seed=train.seed,
         accumulate=train.accumulate,
         mixing=mixing,
@@ -175,3 +185,29 @@ def _divide_workers(data: DataRecipe, processes: int) -> DataRecipe:
     if data.workers >= 0 or processes == 1:
         return data
     return data.model_copy(update={"workers": max(1, workers_of(data) // processes)})
+
+
+def second_stage_network(
+    stage: Stage, weights: Mapping[str, Tensor], *, classes: int, image_channels: int
+) -> StagedNetwork:
+    """Build the network that the second stage starts from.
+
+    Args:
+        stage: the second stage.
+        weights: final weights of the first stage; the averaged weights if the run averages them.
+
+    Returns:
+        A network on the CPU with these weights and new classifiers, which depend only on the seed.
+    """
+    torch.manual_seed(stage.recipe.train.seed)
+    network = network_of(stage.recipe.model, classes=classes, image_channels=image_channels)
+    take_over(stage.recipe.refit.method, network, weights)
+    return network
+
+
+def second_stage_state(state: RunState) -> RunState:
+    """The progress of a run at the start of its second stage: epochs and time of the first stage.
+
+    The best epoch is chosen among those of the second stage only, because its network may differ.
+    """
+    return RunState(epochs_done=state.epochs_done, seconds=state.seconds)

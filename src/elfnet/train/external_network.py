@@ -1,53 +1,47 @@
 """Train a network that the caller passes (`network=`) instead of the recipe's own: checks and its record."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
 from elfnet.errors import RequestError
-from elfnet.models.build import network_of
 from elfnet.models.heads import LinearClassifier
 from elfnet.models.layers import evaluation_mode
-from elfnet.models.run_network import require_same_signature, signature_of
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import Recipe
 from elfnet.run.checkpoint import tensors_sha256
 from elfnet.run.directory import RunDirectory
+from elfnet.run.info import NetworkInfo, RunInfo
+from elfnet.run.network import require_same_signature, signature_of
 from elfnet.train.distributed import DistributedContext
 
 
-def choose_network(
-    given: StagedNetwork | None,
+def describe_network(
+    given: StagedNetwork,
     recipe: Recipe,
     *,
     classes: int,
     image_shape: tuple[int, int, int],
     processes: DistributedContext,
-) -> tuple[StagedNetwork, dict[str, Any] | None]:
-    """Return the network to train, and the section of run.json about it if the caller passed it.
+) -> NetworkInfo:
+    """Check the network that the caller passed, in all processes, and return its section of run.json.
 
     Args:
-        given: the network that the caller passed; None: the recipe's own network is built.
         recipe: of the stage.
         image_shape: channels, height, width.
 
     Raises:
         RequestError: the network cannot be trained by this recipe on this data.
     """
-    if given is None:
-        channels = image_shape[0]
-        built = processes.fail_together(lambda: network_of(recipe.model, classes=classes, image_channels=channels))
-        return built, None
     described = processes.fail_together(lambda: _describe(given, recipe, classes=classes, image_shape=image_shape))
-    everywhere = processes.all_gather(described)
+    everywhere = processes.all_gather(described.to_json())
     processes.fail_together(lambda: _require_equal(everywhere))
-    return given, described
+    return described
 
 
 def _describe(
     network: StagedNetwork, recipe: Recipe, *, classes: int, image_shape: tuple[int, int, int]
-) -> dict[str, Any]:
+) -> NetworkInfo:
     """Check that the recipe can train the network, and return its section of run.json."""
     if network.classes != classes:
         raise RequestError(
@@ -79,29 +73,28 @@ def _describe(
     signature = signature_of(network, image_shape)
     if recipe.model.head == "cosine":
         _require_cosines(network, image_shape)
-    return {"given": True, "signature": signature, "first_weights_sha256": tensors_sha256(network.state_dict())}
+    weights_sha256 = tensors_sha256(network.state_dict())
+    return NetworkInfo(given=True, signature=signature, first_weights_sha256=weights_sha256)
 
 
-def require_same_network(run: RunDirectory, info: Mapping[str, Any], described: Mapping[str, Any] | None) -> None:
+def require_same_network(run: RunDirectory, info: RunInfo, described: NetworkInfo | None) -> None:
     """Refuse to resume a run with another network than it started with."""
     if described is None:
-        if "network" not in info:
-            return
         raise RequestError(
             f"the run in {run.root} trains a network passed as network=; resume it from Python: "
             "train_recipe(..., resume=True, network=...)"
         )
-    require_same_signature(info, described["signature"], where=run.root)
+    require_same_signature(info, described.signature, where=run.root)
     # A resumed run loads its weights from the checkpoint, so the initial weights only matter without one.
-    there, now = info["network"]["first_weights_sha256"], described["first_weights_sha256"]
-    if not run.checkpoint("last").is_file() and now != there:
+    same_weights = info.network is not None and info.network.first_weights_sha256 == described.first_weights_sha256
+    if not run.checkpoint("last").is_file() and not same_weights:
         raise RequestError(
             f"the run in {run.root} has no checkpoint yet and started with other weights than network= has; "
             "build the network with the same seed as then, or give overwrite=True"
         )
 
 
-def _require_equal(descriptions: Sequence[Mapping[str, Any]]) -> None:
+def _require_equal(descriptions: Sequence[object]) -> None:
     """Refuse processes whose networks differ; each process builds its own."""
     if any(description != descriptions[0] for description in descriptions):
         raise RequestError(
@@ -117,9 +110,7 @@ def _require_cosines(network: StagedNetwork, image_shape: tuple[int, int, int]) 
     Linear classifiers of elfnet are recognised by their class. Any other head is run on large inputs, for which an
     unbounded output exceeds 1.
     """
-    way_out = (
-        "use elfnet.models.heads.CosineClassifier and attach_exits(..., classifier='cosine'), or set model.head=linear"
-    )
+    way_out = "use elfnet.models.CosineClassifier and attach_exits(..., classifier='cosine'), or set model.head=linear"
     needs = "model.head=cosine (which criterion.loss=ldam needs) expects cosines"
     for number, head in enumerate(network.heads, start=1):
         if any(isinstance(module, LinearClassifier) for module in head.modules()):

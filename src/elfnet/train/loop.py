@@ -5,7 +5,6 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any
 
 import torch
 from lightning_fabric import Fabric
@@ -18,12 +17,13 @@ from elfnet.losses.elf import ELFLoss
 from elfnet.losses.weighting import weighted_batch_mean, weights_in_force
 from elfnet.methods.mixup import MixedBatch, Mixing, unmixed
 from elfnet.models.layers import training_mode
+from elfnet.run.log import EpochRecord
 from elfnet.train.distributed import DistributedContext
 from elfnet.train.ema import WeightAverage
 from elfnet.train.forward import TrainingForward
 from elfnet.train.optimizer import set_learning_rate
 from elfnet.train.pruning import Pruning
-from elfnet.train.resizing import FULL_SIZE, ProgressiveResizing
+from elfnet.train.resizing import ProgressiveResizing
 from elfnet.train.schedule import Schedule
 from elfnet.train.statistics import EpochStatistics
 
@@ -51,7 +51,7 @@ class Trainer:
         accumulate: number of parts that a batch is split into; their gradients are accumulated.
         mixing: applied to every batch; it must match `forward` (see `forward_and_mixing`).
         average: moving average to update after every step.
-        resizing: image size by epoch.
+        resizing: image size by epoch; None: always the full size.
         pruning: which examples an epoch shows; it is also the selection of `batches`.
         on_step: called after every step with (step, steps in the epoch).
     """
@@ -72,7 +72,7 @@ class Trainer:
         accumulate: int = 1,
         mixing: Mixing = unmixed,
         average: WeightAverage | None = None,
-        resizing: ProgressiveResizing = FULL_SIZE,
+        resizing: ProgressiveResizing | None = None,
         pruning: Pruning | None = None,
         on_step: Callable[[int, int], None] | None = None,
     ) -> None:
@@ -96,7 +96,7 @@ class Trainer:
         self._pruning = pruning
         self._on_step = on_step or (lambda *_: None)
 
-    def run_epoch(self, epoch: int) -> dict[str, Any]:
+    def run_epoch(self, epoch: int) -> EpochRecord:
         """Train one epoch (0-based) and return its log record.
 
         The result is a pure function of the state before the epoch, the seed and the epoch.
@@ -122,7 +122,8 @@ class Trainer:
         for step, batch in enumerate(self._batches.epoch(epoch)):
             rate = self._schedule.learning_rate(epoch, step, steps)
             mixed = self._mixing(batch, epoch)
-            mixed = replace(mixed, images=self._resizing(mixed.images, epoch))
+            if self._resizing is not None:
+                mixed = replace(mixed, images=self._resizing(mixed.images, epoch))
             if self._pruning is not None:
                 importance_b = self._pruning.weight(batch.rows_b)
                 mixed = replace(mixed, labels=replace(mixed.labels, importance_B=importance_b))
@@ -133,15 +134,15 @@ class Trainer:
         # The last step may have made weights infinite that no loss has shown yet.
         if not all(bool(p.isfinite().all()) for p in self._network.parameters()):
             raise DivergedError(f"the weights are not finite after the last step of epoch {epoch + 1}; {REMEDY}")
-        record = {"epoch": epoch, "learning_rate": rate, "weights": weighting, **statistics.record()}
+        known: dict[str, object] = {}
         if self._pruning is not None:
             self._pruning.history.end_epoch()
-            record["examples"] = int(self._pruning.shown(epoch).sum())
-        if self._resizing.start < 1:
-            record["image_side"] = self._resizing.share(epoch)
+            known["examples"] = int(self._pruning.shown(epoch).sum())
+        if self._resizing is not None:
+            known["image_side"] = self._resizing.share(epoch)
         if self._loss.distillation is not None:
-            record["distil_temperature"] = float(self._loss.distillation.temperature)
-        return record
+            known["distil_temperature"] = float(self._loss.distillation.temperature)
+        return statistics.record(epoch, learning_rate=rate, weights=weighting).model_copy(update=known)
 
     def _step(self, batch: MixedBatch, weights_C: Tensor, rate: float, statistics: EpochStatistics) -> None:
         set_learning_rate(self._optimiser, rate)

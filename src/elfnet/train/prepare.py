@@ -8,7 +8,6 @@ with these same objects.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -30,8 +29,9 @@ from elfnet.recipe.schema import Recipe
 from elfnet.recipe.stages import Stage, final_model, loss_scale, stage_of_weights, stages_of
 from elfnet.run.checkpoint import Checkpoint, load_checkpoint
 from elfnet.run.directory import RunDirectory
+from elfnet.run.info import NetworkInfo, RefitInfo, WeightsInfo
 from elfnet.train.distributed import DistributedContext
-from elfnet.train.external_network import choose_network
+from elfnet.train.external_network import describe_network
 from elfnet.train.launch import refuse_empty_shards
 from elfnet.train.pruning import require_floor
 from elfnet.train.schedule import Schedule, scale_schedule
@@ -53,6 +53,25 @@ class Objective:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Where the initial weights of a run come from; the sections of run.json about it.
+
+    Attributes:
+        weights: a file with weights of the backbone; None: there is none.
+        network: the network that the caller passed; None: the recipe's own.
+        refit: the finished run that this one starts from; None: there is none.
+    """
+
+    weights: WeightsInfo | None
+    network: NetworkInfo | None
+    refit: RefitInfo | None
+
+    def sections(self) -> dict[str, object]:
+        """The sections that this run has, by name."""
+        return {name: section for name, section in vars(self).items() if section is not None}
+
+
+@dataclass(frozen=True)
 class Prepared:
     """A run that is built and checked, but not yet written. Every process has its own.
 
@@ -66,7 +85,7 @@ class Prepared:
         network: to train, with its initial weights. The weights of `saved` are not loaded yet.
         final_network: a network with the structure that the run ends with; often `network` itself.
         objectives: by name of stage.
-        records: sections of run.json about the origin of the weights: `weights`, `network`, `refit`.
+        origin: of the initial weights.
     """
 
     recipe: Recipe
@@ -78,7 +97,7 @@ class Prepared:
     network: StagedNetwork
     final_network: StagedNetwork
     objectives: Mapping[str, Objective]
-    records: Mapping[str, dict[str, Any]]
+    origin: Origin
 
     @property
     def classes(self) -> int:
@@ -103,9 +122,14 @@ def prepare(
     saved = processes.fail_together(lambda: load_checkpoint(run.checkpoint("last"))) if resumes else None
     stage = stage_of_weights(recipe, 0 if saved is None else saved.epochs_done)
     torch.manual_seed(recipe.train.seed)
-    network, described = choose_network(
-        given, stage.recipe, classes=classes, image_shape=(channels, height, width), processes=processes
-    )
+    if given is None:
+        described = None
+        network = processes.fail_together(
+            lambda: network_of(stage.recipe.model, classes=classes, image_channels=channels)
+        )
+    else:
+        network, shape = given, (channels, height, width)
+        described = describe_network(given, stage.recipe, classes=classes, image_shape=shape, processes=processes)
     temperature = None if saved is None else saved.progress.get("distil_temperature")
     counts = splits.class_counts_C.tolist()
     objectives = processes.fail_together(
@@ -124,7 +148,7 @@ def prepare(
     final = network
     if given is None and final_model(recipe) != stage.recipe.model:
         final = network_of(final_model(recipe), classes=classes, image_channels=channels)
-    records = {"weights": None if loaded is None else loaded.record(), "network": described, "refit": started}
+    weights = None if loaded is None else WeightsInfo(file=loaded.file, sha256=loaded.sha256, summary=str(loaded))
     return Prepared(
         recipe=recipe,
         splits=splits,
@@ -135,7 +159,7 @@ def prepare(
         network=network,
         final_network=final,
         objectives=objectives,
-        records={name: record for name, record in records.items() if record is not None},
+        origin=Origin(weights, described, started),
     )
 
 

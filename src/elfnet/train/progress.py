@@ -3,13 +3,15 @@
 import sys
 import time
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from elfnet.recipe.schema import Recipe
 from elfnet.recipe.stages import BALANCED, total_epochs
+from elfnet.run.info import RunInfo
+from elfnet.run.log import EpochRecord
 
 SECONDS_BETWEEN_LINES = 30.0
 """Where there is no terminal, a long epoch prints a line this often."""
@@ -22,18 +24,18 @@ def time_left(seconds: float) -> str:
     return f"{seconds / 60:.0f} min left" if seconds < 6000 else f"{seconds / 3600:.1f} h left"
 
 
-def epoch_line(record: dict[str, Any], epochs: int) -> str:
+def epoch_line(record: EpochRecord, epochs: int) -> str:
     """Return the summary of one epoch: loss, calibration accuracy, share of examples per exit, time."""
-    parts = [f"epoch {record['epoch'] + 1}/{epochs}", f"loss {record['loss']:.3f}"]
-    if record["calibration_balanced_accuracy"] is not None:
-        parts.append(f"calibration accuracy {100 * record['calibration_balanced_accuracy']:.1f} %")
-    if len(record["exit_share"]) > 1:
-        parts.append(f"exit shares {' / '.join(f'{100 * share:.0f}' for share in record['exit_share'])} %")
-    if record["weights"] != "none":
-        parts.append(f"{record['weights']} weights")
-    if record.get("stage") == BALANCED:
+    parts = [f"epoch {record.epoch + 1}/{epochs}", f"loss {record.loss:.3f}"]
+    if record.calibration_balanced_accuracy is not None:
+        parts.append(f"calibration accuracy {100 * record.calibration_balanced_accuracy:.1f} %")
+    if len(record.exit_share) > 1:
+        parts.append(f"exit shares {' / '.join(f'{100 * share:.0f}' for share in record.exit_share)} %")
+    if record.weights != "none":
+        parts.append(f"{record.weights} weights")
+    if record.stage == BALANCED:
         parts.append("balanced stage")
-    parts.append(f"{record['seconds']:.1f} s")
+    parts.append(f"{record.seconds:.1f} s")
     return "  ".join(parts)
 
 
@@ -80,22 +82,21 @@ class Watch:
         """Print a line about the set-up of the run."""
         self.say(line)
 
-    def started(self, recipe: Recipe, info: dict[str, Any], epochs_done: int) -> None:
+    def started(self, recipe: Recipe, info: RunInfo, epochs_done: int) -> None:
         """Describe the run: network, data and machine; for a resumed run also the epochs that are done."""
         self._epochs = total_epochs(recipe)
-        machine, data = info["machine"], info["data"]
-        how = [machine["device"], machine["precision"], f"{machine['threads']} threads"]
-        how += ["compiled"] if machine["compile"] else []
-        network = "given network" if "network" in info else recipe.model.backbone
+        machine, data = info.machine, info.data
+        how = [machine.device, machine.precision, f"{machine.threads} threads"]
+        how += ["compiled"] if machine.compile else []
+        network = "given network" if info.network is not None else recipe.model.backbone
         examples = "rows" if recipe.data.source == "features" else "images"
         self.say(
-            f"{network} on {data['train']:,} {examples} of {len(data['class_names'])} classes "
-            f"({max(data['class_counts'])} to {min(data['class_counts'])} per class); {', '.join(how)}"
+            f"{network} on {data.train:,} {examples} of {data.classes} classes "
+            f"({max(data.class_counts)} to {min(data.class_counts)} per class); {', '.join(how)}"
         )
-        if "weights" in info and not epochs_done:
-            self.say(info["weights"]["summary"])
-        if "refit" in info and not epochs_done:
-            self.say(info["refit"]["summary"])
+        for origin in (info.weights, info.refit):
+            if origin is not None and not epochs_done:
+                self.say(origin.summary)
         if epochs_done:
             self.say(f"resuming after epoch {epochs_done}/{self._epochs}")
         self._progress.update(self._bar, total=self._epochs, completed=epochs_done)
@@ -109,14 +110,14 @@ class Watch:
         elif time.monotonic() - self._said >= SECONDS_BETWEEN_LINES and step < steps:
             self.say(f"{where}  {self._left(step / steps)}")
 
-    def epoch(self, record: dict[str, Any]) -> None:
+    def epoch(self, record: EpochRecord) -> None:
         """Advance the progress bar and print the line of a finished epoch."""
         self._finish_epoch(record)
         left = f"  {self._left()}" if self._done < self._epochs else ""
         self.say(epoch_line(record, self._epochs) + left)
 
-    def _finish_epoch(self, record: dict[str, Any]) -> None:
-        self._done = record["epoch"] + 1
+    def _finish_epoch(self, record: EpochRecord) -> None:
+        self._done = record.epoch + 1
         self._progress.update(self._bar, completed=self._done)
 
     def _left(self, part: float = 0.0) -> str:

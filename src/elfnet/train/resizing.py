@@ -20,7 +20,7 @@ class ProgressiveResizing:
     """The side of training images as a pure function of the epoch.
 
     Attributes:
-        start: side in the first epoch, as a fraction of the full side, in (0, 1]; 1: no resizing.
+        start: side in the first epoch, as a fraction of the full side, in (0, 1).
         until: fraction of the epochs after which images have their full side.
         epochs: length of the run.
     """
@@ -37,7 +37,7 @@ class ProgressiveResizing:
             [0.5, 0.625, 0.75, 0.875, 1.0]
         """
         growing = self.until * self.epochs
-        if self.start == 1.0 or epoch >= growing:
+        if epoch >= growing:
             return 1.0
         return round(STEPS * (self.start + (1 - self.start) * epoch / growing)) / STEPS
 
@@ -53,7 +53,3 @@ class ProgressiveResizing:
             return images
         size = [max(1, round(share * side)) for side in images.shape[-2:]]
         return functional.interpolate(images, size=size, mode="bilinear", antialias=True)
-
-
-FULL_SIZE = ProgressiveResizing(1.0, 1.0, 1)
-"""No resizing."""

@@ -17,7 +17,8 @@ from elfnet.models.flops import NetworkCost, count_cost
 from elfnet.recipe.automatic import LARGE_SIDES, DataFacts
 from elfnet.recipe.schema import ModelRecipe, Recipe
 from elfnet.recipe.stages import total_epochs
-from elfnet.train.machine import Machine, choose_machine
+from elfnet.run.info import Machine
+from elfnet.train.machine import choose_machine
 from elfnet.train.optimizer import build_optimizer
 
 TIMED_STEPS, TIMED_IMAGES = 3, 32

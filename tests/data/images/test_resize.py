@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from elfnet.data.images.resize import Part, Pixels, flipped, resized_image, resized_pixels
+from elfnet.data.images.resize import (
+    Part,
+    Pixels,
+    centre_crop_box,
+    flipped,
+    random_crop_box,
+    resized_image,
+    resized_pixels,
+)
 
 
 @pytest.fixture
@@ -42,3 +50,47 @@ def test_flipped(pixels: Pixels) -> None:
     assert np.array_equal(flipped(pixels), pixels[:, ::-1])
     assert np.array_equal(flipped(pixels[3:50, 7:60]), pixels[3:50, 7:60][:, ::-1])
     assert flipped(pixels).flags.c_contiguous
+
+
+@pytest.mark.parametrize(("width", "height"), [(500, 375), (40, 400), (3, 3), (1, 1)])
+def test_random_parts_lie_in_the_image_with_whole_corners(width: int, height: int) -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        left, top, right, bottom = random_crop_box(width, height, min_crop_area=0.08, rng=rng)
+        assert 0 <= left < right <= width
+        assert 0 <= top < bottom <= height
+        assert all(corner == int(corner) for corner in (left, top, right, bottom))
+
+
+def test_shares_and_shapes_are_spread_as_asked_for() -> None:
+    rng = np.random.default_rng(0)
+    parts = np.array([random_crop_box(1000, 1000, min_crop_area=0.25, rng=rng) for _ in range(3000)])
+    across, down = parts[:, 2] - parts[:, 0], parts[:, 3] - parts[:, 1]
+    share, shape = across * down / 1e6, across / down
+    assert share.min() == pytest.approx(0.25, abs=0.01)
+    assert share.max() > 0.95
+    assert shape.min() == pytest.approx(0.75, abs=0.01)
+    assert shape.max() == pytest.approx(4 / 3, abs=0.01)
+    # Uniform share would have its middle at 0.625; large parts of odd shapes do not fit, which lowers it a little.
+    assert 0.52 < np.median(share) < 0.63
+    assert abs(parts[:, 0] / np.maximum(1000 - across, 1)).mean() == pytest.approx(0.5, abs=0.03)
+
+
+def test_an_image_of_an_extreme_shape_gives_its_middle() -> None:
+    found = random_crop_box(1000, 10, min_crop_area=1.0, rng=np.random.default_rng(0))
+    assert list(found) == [493, 0, 506, 10]
+    found = random_crop_box(10, 1000, min_crop_area=1.0, rng=np.random.default_rng(0))
+    assert list(found) == [0, 493, 10, 506]
+
+
+def test_the_middle_part() -> None:
+    assert centre_crop_box(300, 200, share=1) == (50, 0, 250, 200)
+    assert centre_crop_box(300, 200, share=0.5) == (100, 50, 200, 150)
+
+
+def test_every_place_is_reached() -> None:
+    rng = np.random.default_rng(0)
+    parts = [random_crop_box(6, 6, min_crop_area=0.6, rng=rng) for _ in range(300)]
+    smaller = [part for part in parts if part[2] - part[0] == 5]
+    assert {part[0] for part in smaller} == {0, 1}
+    assert {part[2] for part in smaller} == {5, 6}

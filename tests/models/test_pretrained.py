@@ -1,17 +1,20 @@
 """Loading published weights into a backbone."""
 
 import hashlib
+import pickle
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from elfnet.errors import WorkError
+from elfnet.errors import RequestError, WorkError
 from elfnet.models.build import build_network
-from elfnet.models.pretrained import export_backbone, load_backbone_weights
+from elfnet.models.pretrained import export_backbone, load_backbone_weights, published_names, read_weights_file
 from elfnet.models.staged import StagedNetwork
 from elfnet.run.checkpoint import Checkpoint, save_checkpoint
 
@@ -168,3 +171,186 @@ def test_one_wrong_tensor_is_enough(tmp_path: Path, resnet10: State) -> None:
     assert "1 unknown (layer5.0.conv1.weight)" in _refused(network, _file(tmp_path, more))
     grey = build_network("resnet10", classes=6, image_channels=1)
     assert "1 of another shape (conv1.weight 64x3x7x7 instead of 64x1x7x7)" in _refused(grey, _file(tmp_path, resnet10))
+
+
+TENSORS = {"a.weight": torch.arange(6.0).reshape(2, 3), "a.steps": torch.tensor(4)}
+
+
+def _assert_read(file: Path, expected: dict[str, Tensor] = TENSORS) -> None:
+    found = read_weights_file(file)
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+# Content decides, not the name.
+@pytest.mark.parametrize("name", ["w.safetensors", "w.pth", "w"])
+def test_safetensors(tmp_path: Path, name: str) -> None:
+    save_file(TENSORS, tmp_path / name)
+    _assert_read(tmp_path / name)
+
+
+@pytest.mark.parametrize("old", [True, False])
+@pytest.mark.parametrize(
+    "content",
+    [
+        TENSORS,
+        {"state_dict": TENSORS, "epoch": 3, "arch": "resnet50"},
+        {"model": {"state_dict": TENSORS}},
+        {"model_state_dict": {**TENSORS, "version": 2}, "optimizer": {"state": {}}},
+    ],
+)
+def test_torch_files(tmp_path: Path, content: dict[str, Any], old: bool) -> None:
+    torch.save(content, tmp_path / "w.pth", _use_new_zipfile_serialization=not old)
+    _assert_read(tmp_path / "w.pth")
+
+
+class _Trap:
+    """Touches a file when it is unpickled."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (self.file,))
+
+
+@pytest.mark.parametrize("how", ["torch", "pickle"])
+def test_nothing_executes(tmp_path: Path, how: str) -> None:
+    file, touched = tmp_path / "w.pth", tmp_path / "touched"
+    content = {"state_dict": TENSORS, "extra": _Trap(touched)}
+    if how == "torch":
+        torch.save(content, file)
+    else:
+        file.write_bytes(pickle.dumps({"extra": _Trap(touched)}))
+    with pytest.raises(WorkError, match="holds more than tensors") as caught:
+        read_weights_file(file)
+    assert "\n" not in str(caught.value)
+    assert not touched.exists()
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "torch"])
+@pytest.mark.parametrize("kept", [0, 5, 60, -3])
+def test_truncated_files_are_refused_in_one_line(tmp_path: Path, kind: str, kept: int) -> None:
+    file = tmp_path / "w"
+    if kind == "torch":
+        torch.save(TENSORS, file)
+    else:
+        save_file(TENSORS, file)
+    file.write_bytes(file.read_bytes()[:kept])
+    with pytest.raises(WorkError, match=r"model\.weights: ") as caught:
+        read_weights_file(file)
+    assert str(file) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_or_has_no_tensors(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"there is no file .*nothing"):
+        read_weights_file(tmp_path / "nothing")
+    for content in ({"epoch": 3}, [1, 2], torch.zeros(3)):
+        torch.save(content, tmp_path / "w.pth")
+        with pytest.raises(WorkError, match="holds no tensors by name"):
+            read_weights_file(tmp_path / "w.pth")
+
+
+Named = Iterator[tuple[str, tuple[int, ...]]]
+
+
+def _norm(name: str, channels: int) -> Named:
+    for part in ("weight", "bias", "running_mean", "running_var"):
+        yield f"{name}.{part}", (channels,)
+    yield f"{name}.num_batches_tracked", ()
+
+
+def _resnet(blocks: tuple[int, ...], *, expansion: int, groups: int = 1, group_width: int = 64) -> Named:
+    yield "conv1.weight", (64, 3, 7, 7)
+    yield from _norm("bn1", 64)
+    channels = 64
+    for group, (count, planes) in enumerate(zip(blocks, (64, 128, 256, 512), strict=True), start=1):
+        for index in range(count):
+            block, out = f"layer{group}.{index}", planes * expansion
+            if expansion == 1:
+                kernels = [(planes, channels, 3), (planes, planes, 3)]
+            else:
+                width = planes // 64 * group_width * groups
+                kernels = [(width, channels, 1), (width, width // groups, 3), (out, width, 1)]
+            for number, (c_out, c_in, size) in enumerate(kernels, start=1):
+                yield f"{block}.conv{number}.weight", (c_out, c_in, size, size)
+                yield from _norm(f"{block}.bn{number}", c_out)
+            if index == 0 and (group > 1 or channels != out):
+                yield f"{block}.downsample.0.weight", (out, channels, 1, 1)
+                yield from _norm(f"{block}.downsample.1", out)
+            channels = out
+    yield "fc.weight", (1000, channels)
+    yield "fc.bias", (1000,)
+
+
+def _densenet(layers: tuple[int, ...]) -> Named:
+    yield "features.conv0.weight", (64, 3, 7, 7)
+    yield from _norm("features.norm0", 64)
+    channels = 64
+    for block, count in enumerate(layers, start=1):
+        for index in range(1, count + 1):
+            layer = f"features.denseblock{block}.denselayer{index}"
+            yield from _norm(f"{layer}.norm1", channels)
+            yield f"{layer}.conv1.weight", (128, channels, 1, 1)
+            yield from _norm(f"{layer}.norm2", 128)
+            yield f"{layer}.conv2.weight", (32, 128, 3, 3)
+            channels += 32
+        if block < 4:
+            yield from _norm(f"features.transition{block}.norm", channels)
+            yield f"features.transition{block}.conv.weight", (channels // 2, channels, 1, 1)
+            channels //= 2
+    yield from _norm("features.norm5", channels)
+    yield "classifier.weight", (1000, channels)
+    yield "classifier.bias", (1000,)
+
+
+# With the number of tensors that torchvision's own state dicts have.
+TORCHVISION: dict[str, tuple[int, Callable[[], Named]]] = {
+    "resnet18": (122, lambda: _resnet((2, 2, 2, 2), expansion=1)),
+    "resnet34": (218, lambda: _resnet((3, 4, 6, 3), expansion=1)),
+    "resnet50": (320, lambda: _resnet((3, 4, 6, 3), expansion=4)),
+    "resnet101": (626, lambda: _resnet((3, 4, 23, 3), expansion=4)),
+    "resnet152": (932, lambda: _resnet((3, 8, 36, 3), expansion=4)),
+    "resnext50_32x4d": (320, lambda: _resnet((3, 4, 6, 3), expansion=4, groups=32, group_width=4)),
+    "densenet121": (727, lambda: _densenet((6, 12, 24, 16))),
+    "densenet169": (1015, lambda: _densenet((6, 12, 32, 32))),
+    "densenet201": (1207, lambda: _densenet((6, 12, 48, 32))),
+}
+
+
+@pytest.mark.parametrize("exits", [True, False])
+@pytest.mark.parametrize("backbone", TORCHVISION)
+def test_names_and_shapes_are_torchvisions(backbone: str, exits: bool) -> None:
+    count, names = TORCHVISION[backbone]
+    expected = dict(names())
+    assert len(expected) == count
+    with torch.device("meta"):
+        network = build_network(backbone, classes=1000, exits=exits)
+    assert {name: tuple(tensor.shape) for name, tensor in export_backbone(network).items()} == expected
+
+
+@pytest.mark.parametrize("exits", [True, False])
+def test_cifar_networks_bear_the_usual_names(exits: bool) -> None:
+    network = build_network("resnet8", classes=10, exits=exits)
+    convolutions = {"conv1.weight": (16, 3, 3, 3)}
+    for group, (c_in, c) in enumerate(((16, 16), (16, 32), (32, 64)), start=1):
+        convolutions |= {f"layer{group}.0.conv1.weight": (c, c_in, 3, 3), f"layer{group}.0.conv2.weight": (c, c, 3, 3)}
+    norms = dict(_norm("bn1", 16))
+    for group, c in ((1, 16), (2, 32), (3, 64)):
+        norms |= dict(_norm(f"layer{group}.0.bn1", c)) | dict(_norm(f"layer{group}.0.bn2", c))
+    expected = convolutions | norms | {"linear.weight": (10, 64), "linear.bias": (10,)}
+    assert {name: tuple(tensor.shape) for name, tensor in export_backbone(network).items()} == expected
+
+
+def test_export_is_the_network_itself_and_leaves_the_exits_out() -> None:
+    network = build_network("resnet10", classes=3)
+    exported, state = export_backbone(network), network.state_dict()
+    assert (
+        exported["layer2.0.downsample.0.weight"].data_ptr() == state["stages.2.layer2.0.downsample.0.weight"].data_ptr()
+    )
+    assert exported["fc.bias"].data_ptr() == state["heads.4.classifier.bias"].data_ptr()
+    names = published_names(state)
+    assert {name for name in state if name not in names} == {
+        n for n in state if n.startswith(tuple(f"heads.{k}." for k in range(4)))
+    }
