@@ -68,6 +68,8 @@ def points_table(results: "Results", *, all_points: bool = True, only: Sequence[
     # Equal on a balanced split.
     balanced = any(abs(point.accuracy - point.balanced_accuracy) > 5e-4 for point in shown.values())
     caption = f"accuracy in %; cost in {results.cost_unit}"
+    if results.group_accuracy is not None:
+        caption = f"accuracy in %, of groups the {results.group_accuracy}; cost in {results.cost_unit}"
     if hidden := len(results.points) - len(shown):
         caption += f"; {hidden} {'baseline' if only is None else 'other'} points: elfnet calibrate RUN --all"
     table = Table(title=f"Operating points on {results.n:,} {results.split} images", caption=caption)

@@ -58,6 +58,12 @@ class ExitTable:
             table was computed, so `save` does not write it.
         target_C: share of each class among the images that figures shall refer to; None: that of the examples. It is
             chosen after the table was computed, too.
+
+    Example:
+        >>> from elfnet import evaluate_run, open_run
+        >>> table = evaluate_run(open_run("runs/first"), "test")
+        >>> table.logits_NEC.shape  # 60 examples, 4 exits, 10 classes
+        (60, 4, 10)
     """
 
     logits_NEC: NDArray[np.float32]

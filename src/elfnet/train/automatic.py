@@ -95,7 +95,8 @@ def _data_notes(recipe: Recipe, splits: Splits) -> list[str]:
         for place in places:
             ignored.update(list_folder(place).ignored if place is not None else {})
         notes += [f"warning: {line}" for line in [ignored_line(ignored)] if line]
-    if missing := splits.missing_from_calibration:
+    # A protocol without a calibration split says so itself.
+    if len(splits.calibration) and (missing := splits.missing_from_calibration):
         named = ", ".join(splits.class_names[label] for label in missing[:MAX_NAMED])
         more = " ..." if len(missing) > MAX_NAMED else ""
         notes.append(f"warning: without calibration examples: {len(missing)} classes ({named}{more})")

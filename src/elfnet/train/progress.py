@@ -8,6 +8,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from elfnet.data.build import fewer_than_requested
 from elfnet.recipe.schema import Recipe
 from elfnet.recipe.stages import BALANCED, total_epochs
 from elfnet.run.info import RunInfo
@@ -29,6 +30,8 @@ def epoch_line(record: EpochRecord, epochs: int) -> str:
     parts = [f"epoch {record.epoch + 1}/{epochs}", f"loss {record.loss:.3f}"]
     if record.calibration_balanced_accuracy is not None:
         parts.append(f"calibration accuracy {100 * record.calibration_balanced_accuracy:.1f} %")
+    if record.test_accuracy is not None:
+        parts.append(f"test accuracy {100 * record.test_accuracy:.1f} %")
     if len(record.exit_share) > 1:
         parts.append(f"exit shares {' / '.join(f'{100 * share:.0f}' for share in record.exit_share)} %")
     if record.weights != "none":
@@ -94,6 +97,8 @@ class Watch:
             f"{network} on {data.train:,} {examples} of {data.classes} classes "
             f"({max(data.class_counts)} to {min(data.class_counts)} per class); {', '.join(how)}"
         )
+        if fewer := fewer_than_requested(recipe.data, data.class_counts):
+            self.say(fewer)
         for origin in (info.weights, info.refit):
             if origin is not None and not epochs_done:
                 self.say(origin.summary)
