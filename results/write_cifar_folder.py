@@ -24,7 +24,7 @@ def write_split(images: LabelledImages, class_names: tuple[str, ...], folder: Pa
     for name in class_names:
         (folder / name).mkdir(parents=True)
     for number, (pixels, label) in enumerate(zip(images.images_NHWC, images.labels_N.tolist(), strict=True)):
-        Image.fromarray(pixels).save(folder / class_names[label] / f"{number:05}.png")
+        Image.fromarray(pixels.squeeze()).save(folder / class_names[label] / f"{number:05}.png")
 
 
 def main() -> None:

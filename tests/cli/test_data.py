@@ -73,6 +73,10 @@ def test_describe_what_a_recipe_makes_of_a_folder(elfnet: Call, root: Path) -> N
 
 def test_prepare_packs_the_cache(elfnet: Call, root: Path, tmp_path: Path) -> None:
     words = ["data", "prepare", "folder", "--data.root", root, "--data.cache", tmp_path / "cache", "--data.workers", 0]
+    code, _, err = elfnet(*words)
+    assert code == 2
+    assert "give --data.image_size, here and to train" in err
+    words += ["--data.image_size", 224]
     code, out, _ = elfnet(*words, "--json")
     assert code == 0
     facts = json.loads(out)
@@ -177,12 +181,16 @@ def test_one_bar_per_class_as_long_as_its_count() -> None:
 
 
 def test_the_summary_shows_counts_groups_and_ratio() -> None:
-    shown = text(facts([1800, 10, 360], image_shape=[2, 2, 1], missing_from_calibration=[1]))
+    kept = {"train": 1500, "calibration": 200, "test": 470}
+    more: dict[str, Any] = {"missing_from_calibration": [1], "after_hold_out": kept, "ignored": {".heic": 3, ".txt": 1}}
+    shown = text(facts([1800, 10, 360], image_shape=[2, 2, 1], **more))
     assert "birds: 3 classes, 2 x 2 x 1 images" in shown
     assert "examples: 2,170 train, 80 calibration" in shown
     assert "imbalance ratio: 180  (largest class 1,800, smallest 10)" in shown
     assert "many 2 classes / 2,160 examples, medium -, few 1 classes" in shown  # an empty group is a dash, never 0
-    assert "without calibration examples: 1 classes (1)" in shown
+    assert "without calibration examples: 1 classes (class 1)" in shown
+    assert "after hold-out by 'elfnet train': 1,500 train, 200 calibration, 470 test" in shown
+    assert "ignored files: 3 .heic, 1 .txt; convert .heic to JPEG or PNG" in shown
 
 
 def test_many_classes_are_drawn_as_a_curve_over_the_ranks() -> None:

@@ -147,7 +147,7 @@ def test_calibrate_for_budgets_and_promises(elfnet: Call, finished: Path, tmp_pa
     for words in ("budget=0.5", "budget=0.9", "within-2", "worst-group-within-2", "risk=0.3", "with probability 0.8"):
         assert words in out
     assert "s=0.5" not in out
-    assert "baseline points not shown" in out
+    assert "baseline points: elfnet calibrate RUN --all" in out
     family = json.loads((run / "policy.json").read_text())
     assert [point["promise"]["epsilon"] for point in family["points"] if point["promise"]] == [0.3]
     cost = {"stages": [1.0] * 4, "heads": [0.1] * 4, "plain": 4.1, "backend": "torch", "batch": 1, "threads": 1}

@@ -95,3 +95,16 @@ def test_a_deep_check_is_part_of_the_description(image_folder: Callable[..., Pat
     listings = listings_at(image_folder({"a": 2, "b": 2}), SourceRequest())
     checked = check_files(listings, Limits(), threads=1)
     assert describe_listing(listings, GROUPS, checked)["files"] == checked.to_dict()
+
+
+def test_counts_after_hold_out_and_ignored_files(tmp_path: Path) -> None:
+    for name, number in (("a", 20), ("b", 2)):
+        (tmp_path / name).mkdir()
+        for index in range(number):
+            (tmp_path / name / f"{index}.png").write_bytes(b"")
+    (tmp_path / "a" / "photo.HEIC").write_bytes(b"")
+    facts = describe_listing(listings_at(tmp_path, SourceRequest()), FrequencyGroups())
+    # Of 20, 2 for calibration and 4 for test; both of 2 stay for training.
+    assert facts["after_hold_out"] == {"train": 16, "calibration": 2, "test": 4}
+    assert facts["missing_from_calibration"] == [1]
+    assert facts["ignored"] == {".heic": 1}

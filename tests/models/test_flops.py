@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from elfnet.models.build import build_network
-from elfnet.models.flops import NetworkCost, count_cost
+from elfnet.models.flops import NetworkCost, costly_exits, count_cost
 from elfnet.models.staged import StagedNetwork
 
 CIFAR = (3, 32, 32)
@@ -91,3 +91,9 @@ def test_counting_changes_nothing(training: bool) -> None:
     assert all(module.training is training for module in network.modules())
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
     assert all(parameter.grad is None for parameter in network.parameters())
+
+
+def test_exits_that_cannot_save_anything_are_named() -> None:
+    assert costly_exits(NetworkCost(stages=(10, 5, 5), heads=(1, 1, 1))) == []
+    (warning,) = costly_exits(NetworkCost(stages=(10, 5, 5), heads=(15, 1, 1)))
+    assert warning.startswith("exit 1 alone costs 1.19 of the plain backbone")

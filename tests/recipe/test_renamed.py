@@ -8,7 +8,7 @@ from elfnet.cli.arguments import Parser, add_recipe_flags
 from elfnet.errors import RequestError
 from elfnet.recipe import renamed
 from elfnet.recipe.load import load_recipe, load_stored_recipe
-from elfnet.recipe.renamed import RENAMED, Renamed, translate_stored
+from elfnet.recipe.renamed import _BY_MEANING, RENAMED, Renamed, hint_by_meaning, translate_stored
 from elfnet.recipe.schema import Recipe
 from elfnet.reproduce.recipe_diff import recipe_diff
 
@@ -95,3 +95,24 @@ def test_every_new_name_exists() -> None:
     known = {f"{section}.{name}" for section, fields in Recipe().model_dump().items() for name in fields}
     assert {one.new for one in RENAMED.values()} <= known
     assert not RENAMED.keys() & known
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("train.optimiser", "it is called train.optimizer"),
+        ("train.learning-rate", "it is called train.lr"),
+        ("img_size", "it is called data.image_size"),
+        ("train.patience", "training has no early stopping"),
+        ("train.epoch", None),
+    ],
+)
+def test_hints_look_at_the_meaning(name: str, hint: str | None) -> None:
+    found = hint_by_meaning(name)
+    assert found is None if hint is None else found is not None and found.startswith(hint)
+
+
+def test_every_hint_names_a_setting_and_no_setting_is_hinted_at() -> None:
+    known = {f"{s}.{name}" for s, info in Recipe.model_fields.items() for name in info.annotation.model_fields}  # type: ignore[union-attr]
+    assert set(_BY_MEANING) <= known
+    assert not {name for name in known if hint_by_meaning(name) is not None}

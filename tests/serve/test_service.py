@@ -82,6 +82,12 @@ def test_samples_are_the_images_of_a_folder(tmp_path: Path, digit_files: list[by
     assert read_samples(None) == ()
 
 
+def test_samples_are_searched_in_folders(tmp_path: Path, digit_files: list[bytes]) -> None:
+    (tmp_path / "class").mkdir()
+    (tmp_path / "class" / "one.png").write_bytes(digit_files[0])
+    assert [sample.name for sample in read_samples(tmp_path)] == ["one.png"]
+
+
 def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"--samples .* has no images; put files of PNG, JPEG, WEBP, GIF, BMP there"):
         read_samples(tmp_path)

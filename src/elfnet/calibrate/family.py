@@ -182,6 +182,16 @@ class Family:
                 return point
         raise unknown_name("operating point", name, self.names())
 
+    @property
+    def default(self) -> OperatingPoint:
+        """The point to use if none is named: `accurate` if it is better than full depth beyond noise, else the first.
+
+        With an earlier exit that beats the last one, full depth is not the best answer.
+        """
+        chosen = next((point for point in self.points if point.name == "accurate"), self.points[0])
+        is_better = chosen.expected.balanced_accuracy > self.points[0].expected.balanced_accuracy
+        return chosen if is_better and chosen.expected.mean_cost <= 1.0 + ROUNDING else self.points[0]
+
     def for_budget(self, budget: float) -> OperatingPoint:
         """Return the point with the highest balanced accuracy whose mean cost is at most `budget`.
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 
 from elfnet.calibrate.adjustment_choice import AdjustmentChoice, choose_adjustment
 from elfnet.calibrate.calibration_table import ROUNDING, require_calibration
+from elfnet.calibrate.class_mix import AUTO, exits_that_beat_the_last, parse_mix, weighted_to
 from elfnet.calibrate.confidence import choose_confidence
 from elfnet.calibrate.family import MULTIPLY_ADDS, Family
 from elfnet.calibrate.line_search import fixed_points, line_search, measured_point
@@ -74,6 +76,9 @@ class FamilyRequest:
         geometric_budgets: mean costs of the points by MSDNet's rule; None for steps of 0.1.
         floors_points: accuracy losses X against full depth, in percentage points. Each gives the point `within-X` (loss
             over all examples) and the point `worst-group-within-X` (accuracy of the worst frequency group).
+        mix: the class mix that points are chosen for; see `weighted_to`.
+        accurate: `beyond-noise`: the point `accurate` is `full` unless another one is better beyond noise and costs at
+            most 1; `highest`: it has the highest accuracy, as the paper chooses s.
         scales: `own`, `fitted` or `auto`; see `choose_confidence`.
         combine: `on`, `off` or `auto`; see `choose_confidence`.
         adjust: whether the logits of all points are adjusted.
@@ -93,6 +98,8 @@ class FamilyRequest:
     budgets: tuple[float, ...] | None = None
     geometric_budgets: tuple[float, ...] | None = None
     floors_points: tuple[float, ...] = (0.5, 1.0)
+    mix: str | tuple[float, ...] = AUTO
+    accurate: Literal["beyond-noise", "highest"] = "beyond-noise"
     scales: str = "auto"
     combine: str = "auto"
     adjust: Adjust = field(default_factory=Adjust)
@@ -101,7 +108,9 @@ class FamilyRequest:
 
 def request_from_recipe(recipe: Recipe) -> FamilyRequest:
     """Return the default request of a run: all rules, with the recipe's candidates for s and tau."""
-    return FamilyRequest(search=recipe.exits.search, adjust=adjust_from_recipe(recipe))
+    return FamilyRequest(
+        search=recipe.exits.search, adjust=adjust_from_recipe(recipe), mix=parse_mix(recipe.exits.class_mix)
+    )
 
 
 def adjust_from_recipe(recipe: Recipe, adjust: str | None = None) -> Adjust:
@@ -131,19 +140,26 @@ def fit_family(table: ExitTable, request: FamilyRequest, *, cost_unit: str = MUL
     """
     require_calibration(table)
     choice = request.adjust.choose(table)
-    plain, table = table, replace(table, adjustment=choice.adjustment)
-    notes = [f"logits: {choice.why}"] if choice.why else []
+    mixed = weighted_to(table, request.mix)
+    plain, table = mixed.table, replace(mixed.table, adjustment=choice.adjustment)
+    notes = [*([f"logits: {choice.why}"] if choice.why else []), *mixed.notes]
     by_line_search = line_search(
         table,
         request.search,
         tolerance_points=request.tolerance_points,
         confidence_scale=request.confidence_scale,
+        accurate=request.accurate,
     )
     named, searched = by_line_search.points[:3], by_line_search.points[3:]
     if table.exits == 1:
         return replace(by_line_search, cost_unit=cost_unit, notes=(*notes, "one exit: there is nothing to decide"))
     confidence = choose_confidence(table, scales=request.scales, combine=request.combine)
     confidences = confidence.compute_confidences(table)
+    plain_exits = compute_confidences(table, by_line_search.confidence_scale)
+    notes += [
+        f"exit {number} alone is {100 * gain:.1f} points more accurate than the last exit on the calibration split"
+        for number, gain in exits_that_beat_the_last(plain_exits.correct_NE, table.example_weights())
+    ]
     risk_points, risk_notes = _risk_points(plain, request)
     points = [
         *named,
@@ -151,7 +167,7 @@ def fit_family(table: ExitTable, request: FamilyRequest, *, cost_unit: str = MUL
         *_floor_points(confidences, request),
         *risk_points,
         *searched,
-        *_geometric_points(compute_confidences(table, by_line_search.confidence_scale), request),
+        *_geometric_points(plain_exits, request),
     ]
     return Family.of(
         table,
@@ -216,9 +232,11 @@ def _geometric_points(confidences: ExitConfidences, request: FamilyRequest) -> l
 def _floor_points(confidences: ExitConfidences, request: FamilyRequest) -> list[OperatingPoint]:
     table = confidences.table
     right_N = confidences.correct_NE[:, -1]
-    group_N = table.group_of_class[table.labels_N]
-    overall = float(right_N.mean())
-    worst = min(float(right_N[group_N == group].mean()) for group in np.unique(group_N))
+    group_N, weight_N = table.group_of_class[table.labels_N], table.example_weights()
+    overall = float(np.average(right_N, weights=weight_N))
+    worst = min(
+        float(np.average(right_N[group_N == group], weights=weight_N[group_N == group])) for group in np.unique(group_N)
+    )
     points = []
     for lost in request.floors_points:
         if not 0.0 <= lost < 100.0:

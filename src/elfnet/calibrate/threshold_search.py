@@ -60,7 +60,7 @@ class AboveFloor:
 
     floor: float
     group: str | None
-    size_G: NDArray[np.int64]
+    size_G: NDArray[np.float64]
 
     def accuracy(self, outcomes: Outcomes) -> NDArray[np.float64]:
         """Accuracy of all examples, of one group, or of the worst group that has examples; shape (P,)."""

@@ -26,7 +26,7 @@ GROUPS = len(GROUP_NAMES)
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """Correct predictions and cost of P points.
+    """Correct predictions and cost of P points, weighted to the target mix of the table.
 
     Attributes:
         right_P: number of correct predictions.
@@ -51,7 +51,7 @@ class ThresholdSpace:
         used: see above.
         candidates: for each used early exit, all distinct thresholds on this table, ascending, from 0 (all examples
             exit) to `NEVER`; those between lie midway between observed confidences.
-        size_G: number of examples by frequency group.
+        size_G: number of examples by frequency group, weighted to the target mix of the table.
     """
 
     def __init__(self, confidences: ExitConfidences, used: Sequence[int] | None = None) -> None:
@@ -61,7 +61,8 @@ class ThresholdSpace:
         confidence_NE, correct_NE = confidences.confidence_NE[:, columns], confidences.correct_NE[:, columns]
         cost_E = _cost_with(confidences, self.used)[columns]
         group_N = table.group_of_class[table.labels_N]
-        self.size_G: NDArray[np.int64] = np.bincount(group_N, minlength=GROUPS)
+        weight_N, self._weighted = table.example_weights(), table.target_C is not None
+        self.size_G = np.bincount(group_N, weights=weight_N, minlength=GROUPS).astype(np.float64)
         self.candidates: list[NDArray[np.float64]] = [
             spread_thresholds(confidence_N[:, None], table.examples + 2) for confidence_N in confidence_NE.T[:-1]
         ]
@@ -75,8 +76,8 @@ class ThresholdSpace:
         ]
         # What an example adds to the totals if it exits at an exit.
         outcome_EQN = np.zeros((len(columns), GROUPS + 1, table.examples))
-        outcome_EQN[:, group_N, np.arange(table.examples)] = correct_NE.T
-        outcome_EQN[:, -1] = cost_E[:, None]
+        outcome_EQN[:, group_N, np.arange(table.examples)] = correct_NE.T * weight_N
+        outcome_EQN[:, -1] = cost_E[:, None] * weight_N
         self._all_at_first_Q = outcome_EQN[0].sum(axis=1)
         self._all_at_last_Q = outcome_EQN[-1].sum(axis=1)
         self._change_TQN = np.diff(outcome_EQN, axis=0)
@@ -139,7 +140,12 @@ class ThresholdSpace:
 
     def _outcomes(self, total_PQ: NDArray[np.float64]) -> Outcomes:
         cost_P = np.rint(total_PQ[:, -1] / self._examples / ROUNDING) * ROUNDING
-        return Outcomes(total_PQ[:, :-1].sum(axis=1), total_PQ[:, :-1], cost_P)
+        right_PG = total_PQ[:, :-1]
+        right_P = right_PG.sum(axis=1)
+        if self._weighted:
+            # Sums in another order differ in the last bits, and equal points must compare as equal.
+            right_P = np.rint(right_P / ROUNDING) * ROUNDING
+        return Outcomes(right_P, right_PG, cost_P)
 
 
 def _cost_with(confidences: ExitConfidences, used: Sequence[int]) -> NDArray[np.float64]:

@@ -13,7 +13,7 @@ from typing import Any, Literal, NoReturn, get_args, get_origin
 from pydantic import BaseModel
 
 from elfnet.errors import RequestError
-from elfnet.recipe.renamed import new_name
+from elfnet.recipe.renamed import hint_by_meaning, new_name
 from elfnet.recipe.schema import Recipe
 
 
@@ -52,6 +52,8 @@ class Parser(argparse.ArgumentParser):
             flag = unknown[0].partition("=")[0]
             if (now := new_name(flag.removeprefix("--"))) is not None:
                 raise RequestError(f"{flag} is now called --{now}; use the new name")
+            if (meant := hint_by_meaning(flag.removeprefix("--"))) is not None:
+                raise RequestError(f"unknown argument {flag!r}; {meant}")
             known = [option for action in self._actions for option in action.option_strings]
             near = get_close_matches(flag, known, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else f"see '{self.prog} --help'"

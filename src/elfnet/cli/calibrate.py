@@ -23,7 +23,7 @@ def parser() -> Parser:
         "each point once on the test split and write metrics.json. The points are: the paper's line search for one\n"
         "threshold s; the best thresholds per exit for each budget and accuracy floor; points with a guarantee on the\n"
         "accuracy lost (risk control); and MSDNet's geometric rule as a baseline.",
-        usage="RUN [--budgets B,B,...] [--epsilon E,E,...] [--cost FILE] [--all] [--json]",
+        usage="RUN [--budgets B,B,...] [--mix MIX] [--epsilon E,E,...] [--cost FILE] [--all] [--json]",
         example="elfnet calibrate runs/elf --budgets 0.4,0.6,0.8 --epsilon 0.01 --delta 0.05",
     )
     parser.add_argument("run", help="run directory")
@@ -66,6 +66,12 @@ def parser() -> Parser:
         choices=("auto", "on", "off"),
         help="subtract tau * log prior from the logits of each exit, with fitted tau; auto: if the balanced accuracy "
         "improves by more than two standard errors (default: exits.logit_adjustment of the recipe)",
+    )
+    parser.add_argument(
+        "--mix",
+        metavar="MIX",
+        help="class mix to choose points for: balanced, as-is, or the expected images per class, such as 100,20,5 "
+        "(default: exits.class_mix of the recipe)",
     )
     _add_risk_flags(parser)
     parser.add_argument(
@@ -153,6 +159,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def _request(args: argparse.Namespace, directory: "RunDirectory") -> "FamilyRequest":
+    from elfnet.calibrate.class_mix import parse_mix
     from elfnet.calibrate.fit import DEFAULT_EPSILONS, FamilyRequest, RiskPoints, adjust_from_recipe
 
     recipe = directory.recipe()
@@ -162,6 +169,7 @@ def _request(args: argparse.Namespace, directory: "RunDirectory") -> "FamilyRequ
         confidence_scale=args.scale,
         budgets=args.budgets,
         floors_points=args.floors,
+        mix=parse_mix(args.mix or recipe.exits.class_mix),
         scales=args.scales,
         combine=args.combine,
         adjust=adjust_from_recipe(recipe, args.logit_adjustment),

@@ -111,6 +111,11 @@ def _recipe(name: str, overrides: dict[str, object]) -> Recipe:
 def _prepare(recipe: Recipe, *, as_json: bool) -> int:
     from elfnet.data.build import read_source
 
+    if recipe.data.cache and "data.image_size" in recipe.train.automatic:
+        raise RequestError(
+            f"data.cache={recipe.data.cache} holds images of one size, and training chooses the size from the data; "
+            "give --data.image_size, here and to train"
+        )
     source = read_source(recipe.data)
     splits = {"train": source.train, "calibration": source.calibration, "test": source.test}
     counts = {split: 0 if examples is None else len(examples) for split, examples in splits.items()}
@@ -211,8 +216,15 @@ def _summary_lines(facts: Facts) -> list[str]:
         + ", ".join(f"{name} {_group_size(group)}" for name, group in facts["groups"].items())
         + f"  ({facts['group_rule']} training examples)",
     ]
+    if kept := facts.get("after_hold_out"):
+        lines.append("after hold-out by 'elfnet train': " + ", ".join(f"{n:,} {split}" for split, n in kept.items()))
+    if ignored := facts.get("ignored"):
+        from elfnet.data.sources.folder import ignored_line
+
+        lines.append(ignored_line(ignored))
     if missing := facts.get("missing_from_calibration"):
-        shown = ", ".join(map(str, missing[:MAX_LISTED])) + (" ..." if len(missing) > MAX_LISTED else "")
+        names = [facts["per_class"][label]["name"] for label in missing[:MAX_LISTED]]
+        shown = ", ".join(names) + (" ..." if len(missing) > MAX_LISTED else "")
         lines.append(f"without calibration examples: {len(missing)} classes ({shown})")
     for split, column in facts.get("group_column", {}).items():
         lines.append(f"{split}: {column['groups']:,} groups that stay together, the largest of {column['largest']:,}")

@@ -33,7 +33,6 @@ VERBS = {
 
 # What the message about an interruption says for verbs that can be resumed.
 RESUME_HINTS = {
-    "train": "; progress is saved; add --resume to the command to resume",
     "sweep": "; progress is saved; run the same command to resume",
     "reproduce": "; progress is saved; run the same command to resume",
 }
@@ -79,8 +78,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if debug or package not in EXTRA_OF_PACKAGE:
             raise
         return _fail(missing_package(f"'elfnet {words[0]}'", package), 1)
-    except KeyboardInterrupt:
-        return _fail(f"interrupted{RESUME_HINTS.get(words[0] if words else '', '')}", 130)
+    except KeyboardInterrupt as error:
+        # A verb may say itself how to go on.
+        hint = f"; {error}" if str(error) else RESUME_HINTS.get(words[0] if words else "", "")
+        return _fail(f"interrupted{hint}", 130)
     except BrokenPipeError:
         # The reader of the output, such as `head`, has closed the pipe.
         _discard_output()

@@ -3,7 +3,7 @@
 import csv
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from rich.console import Console
@@ -14,7 +14,7 @@ from elfnet.inference.model import Prediction
 from elfnet.inference.predict_files import Classified
 
 if TYPE_CHECKING:
-    from elfnet.run.results import Results
+    from elfnet.run.results import PointResults, Results
 
 DASH = "–"
 """Stands for a missing value."""
@@ -49,39 +49,58 @@ def shares(values: Sequence[float]) -> str:
     return " / ".join(f"{100 * value:.0f}" for value in values)
 
 
-def points_table(results: "Results", *, all_points: bool = True) -> Table:
+def points_table(results: "Results", *, all_points: bool = True, only: Sequence[str] | None = None) -> Table:
     """Return the table of operating points: accuracy by group, cost, and share of images per exit.
 
     Args:
         results: the content of metrics.json.
         all_points: whether to show the baseline points.
+        only: names of the points to show; None for all.
     """
     exits = len(results.exits)
     shown = {
         name: point
         for name, point in results.points.items()
-        if all_points or point.rule not in BASELINES or name in ("accurate", "economic")
+        if (all_points or point.rule not in BASELINES or name in ("accurate", "economic"))
+        and (only is None or name in only)
     }
+    rows = _same_policies(shown)
+    # Equal on a balanced split.
+    balanced = any(abs(point.accuracy - point.balanced_accuracy) > 5e-4 for point in shown.values())
     caption = f"accuracy in %; cost in {results.cost_unit}"
     if results.group_accuracy is not None:
         caption = f"accuracy in %, of groups the {results.group_accuracy}; cost in {results.cost_unit}"
     if hidden := len(results.points) - len(shown):
-        caption += f"; {hidden} baseline points not shown (--all)"
+        caption += f"; {hidden} {'baseline' if only is None else 'other'} points: elfnet calibrate RUN --all"
     table = Table(title=f"Operating points on {results.n:,} {results.split} images", caption=caption)
     table.add_column("point")
-    for name in ("all", "many", "medium", "few", "mean cost", "worst cost"):
+    for name in ("all", *(["balanced"] if balanced else []), "many", "medium", "few", "mean cost", "worst cost"):
         table.add_column(name, justify="right")
     table.add_column(f"share at exit 1..{exits}, %" if exits > 1 else "exits", justify="right")
-    for name, point in shown.items():
+    for name, point in rows.items():
         table.add_row(
             escape(name),
             percent(point.accuracy),
+            *([percent(point.balanced_accuracy)] if balanced else []),
             *(percent(point.accuracy_by_group[group]) for group in ("many", "medium", "few")),
             f"{point.mean_cost:.3f}",
             f"{point.worst_cost:.3f}",
             shares(point.exit_share) if exits > 1 else "1",
         )
     return table
+
+
+def _same_policies(points: Mapping[str, "PointResults"]) -> dict[str, "PointResults"]:
+    """Points by name; points that do the same are one entry under their joined names.
+
+    `accurate` is not named beside `full`: it is another point only if it is more accurate.
+    """
+    names: dict[tuple[object, ...], list[str]] = {}
+    for name, point in points.items():
+        key = (tuple(point.thresholds), point.accuracy, point.mean_cost, tuple(point.exit_share))
+        names.setdefault(key, []).append(name)
+    joined = ((one[0], [name for name in one if (one[0], name) != ("full", "accurate")]) for one in names.values())
+    return {", ".join(same): points[first] for first, same in joined}
 
 
 def exits_table(results: "Results") -> Table:

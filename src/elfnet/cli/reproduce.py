@@ -13,11 +13,11 @@ from rich.table import Table
 
 from elfnet.cli.arguments import Parser, add_recipe_flags, recipe_overrides
 from elfnet.cli.output import console, print_json
-from elfnet.cli.progress import Watch, epoch_line
 from elfnet.errors import WorkError
 from elfnet.report.formatting import duration
 from elfnet.reproduce.paper_table import TABLES, TIERS
 from elfnet.run.log import EpochRecord
+from elfnet.train.progress import Watch, epoch_line
 
 if TYPE_CHECKING:
     from elfnet.reproduce.cell import Cell
@@ -186,7 +186,7 @@ class TableProgress(Watch):
         self._remaining = "" if seconds is None else f"  about {duration(seconds)} left for all runs"
 
     def epoch(self, record: EpochRecord) -> None:
-        self._progress.update(self._bar, completed=record.epoch + 1)
+        self._finish_epoch(record)
         self.say(epoch_line(record, self._epochs) + self._remaining)
 
     def run_finished(self, cell: "Cell", failure: str | None) -> None:

@@ -63,9 +63,9 @@ def run(words: Sequence[str]) -> int:
 
     # Imported after the arguments are checked: a wrong flag should not wait for torch.
     from elfnet.calibrate.run import calibrate_run, measure_run
-    from elfnet.cli.progress import Watch
     from elfnet.train.distributed import SharedError
     from elfnet.train.launch import DEFAULT_TIMEOUT, Launch, is_first_process
+    from elfnet.train.progress import Watch
     from elfnet.train.run import train_recipe
     from elfnet.train.statistics import best_test_epoch
 
@@ -79,17 +79,22 @@ def run(words: Sequence[str]) -> int:
         except SharedError as error:
             return error.exit_code
         return 0
-    with Watch() as watch:
-        trained = train_recipe(recipe, out, observer=watch, **how)
+    try:
+        with Watch() as watch:
+            trained = train_recipe(recipe, out, observer=watch, **how)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"progress is saved; resume with: elfnet train --resume --out {out}") from None
     if args.no_report:
         print_json({"run": str(out)}) if args.json else console().print(f"run: {out}", markup=False)
         return 0
     device = trained.info().machine.device
-    results = measure_run(trained, calibrate_run(trained, device=device), device=device)
+    family = calibrate_run(trained, device=device)
+    results = measure_run(trained, family, device=device)
 
-    from elfnet.report import write_report
+    from elfnet.report import write_model_card, write_report
+    from elfnet.report.model_card import LEADING_POINTS
 
-    report = write_report([trained])
+    report, card = write_report([trained]), write_model_card(trained)
     best = best_test_epoch(trained.log())
     if args.json:
         print_json(
@@ -97,7 +102,9 @@ def run(words: Sequence[str]) -> int:
         )
         return 0
     screen = console()
-    screen.print(points_table(results, all_points=False))
+    screen.print(points_table(results, all_points=False, only=("accurate", *LEADING_POINTS)))
+    for note in family.notes:
+        screen.print(note, markup=False, soft_wrap=True)
     if len(results.exits) > 1:
         screen.print(exits_table(results))
     if best:
@@ -106,7 +113,7 @@ def run(words: Sequence[str]) -> int:
             "points above are of the last epoch",
             markup=False,
         )
-    screen.print(f"run: {out}\nreport: {report}", markup=False)
+    screen.print(f"run: {out}\nreport: {report}\nmodel card: {card}", markup=False)
     return 0
 
 

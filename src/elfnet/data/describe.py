@@ -6,6 +6,7 @@
 
 # Shapes: N examples, C classes, S splits
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from elfnet.data.sources.features import features as feature_source
 from elfnet.data.sources.folder import list_folder, split_folders
 from elfnet.data.sources.listing import Listing, number_groups
 from elfnet.data.sources.lists import read_listing
-from elfnet.data.splits import Splits
+from elfnet.data.splits import Splits, held_out_by_default
 from elfnet.data.types import Ints, SourceRequest
 
 Listings = dict[str, Listing]
@@ -77,6 +78,15 @@ def describe_listing(listings: Listings, groups: FrequencyGroups, deep: DeepChec
             for label, name in enumerate(names)
         ],
     }
+    if train.groups is None and (missing := {"calibration", "test"} - set(listings)):
+        kept = held_out_by_default(count_SC["train"], calibration="calibration" in missing, test="test" in missing)
+        facts["after_hold_out"] = {split: int(count_C.sum()) for split, count_C in kept.items()}
+        if "calibration" in kept:
+            facts["missing_from_calibration"] = np.flatnonzero(kept["calibration"] == 0).tolist()
+    ignored: Counter[str] = Counter()
+    for one in listings.values():
+        ignored.update(one.ignored)
+    facts["ignored"] = dict(ignored)
     if train.groups is not None:
         numbered = number_groups({split: one.groups for split, one in listings.items()})
         facts["group_column"] = {

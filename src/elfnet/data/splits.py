@@ -240,6 +240,21 @@ def held_out_counts(
     return calibration_C, test_C
 
 
+def held_out_by_default(total_C: Ints, *, calibration: bool, test: bool) -> dict[str, Ints]:
+    """Examples per class and split, each of shape (C,), if shares of each class are held out (see `held_out_counts`).
+
+    Args:
+        total_C: Examples per class before anything is held out.
+        calibration, test: Whether this split is held out; otherwise it has its own files and is not in the result.
+    """
+    counts: dict[str, Ints] = {"train": total_C}
+    for split, wanted, share in (("calibration", calibration, CALIBRATION_SHARE), ("test", test, TEST_SHARE)):
+        if wanted:
+            counts[split] = _held_out(total_C, counts["train"], None, share, f"{split}_per_class")
+            counts["train"] = counts["train"] - counts[split]
+    return counts
+
+
 def _has_own_split(split: str, value: int, source: Source) -> RequestError:
     setting = f"{split}_per_class"
     return RequestError(f"{setting}={value}, but {source.name} has its own {split} split; leave {setting} unset")

@@ -58,6 +58,8 @@ class ExitTable:
         experts: number of last exits that are experts; each predicts with the mean of the experts so far. 1: none.
         adjustment: subtracted from the logits before they are used; a policy may have another. It is chosen after the
             table was computed, so `save` does not write it.
+        target_C: share of each class among the images that figures shall refer to; None: that of the examples. It is
+            chosen after the table was computed, too.
 
     Example:
         >>> from elfnet import evaluate_run, open_run
@@ -81,6 +83,7 @@ class ExitTable:
     confidence_measure: Measure = "probability"
     experts: int = 1
     adjustment: LogitAdjustment | None = None
+    target_C: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         for name, dtype, dimensions in (
@@ -171,6 +174,15 @@ class ExitTable:
     @property
     def classes(self) -> int:
         return int(self.logits_NEC.shape[2])
+
+    def example_weights(self) -> NDArray[np.float64]:
+        """Weight of each example, shape (N,), 1 on average, with which the classes have the shares of `target_C`."""
+        if self.target_C is None:
+            return np.ones(self.examples)
+        size_C = np.bincount(self.labels_N, minlength=self.classes)
+        weight_N: NDArray[np.float64] = (self.target_C / np.maximum(size_C, 1))[self.labels_N]
+        weight_N *= self.examples / weight_N.sum()
+        return weight_N
 
     @property
     def group_of_class(self) -> NDArray[np.int64]:

@@ -3,6 +3,7 @@
 # Shapes: N examples, E exits, C classes, G frequency groups
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,9 +43,13 @@ def measure(table: ExitTable, replayed: Replay, *, with_confusion: bool = True) 
     predicted_C = np.bincount(prediction_N, minlength=table.classes)
 
     group_of_class_C = table.group_of_class
-    size_G = _sum_by_group(size_C, group_of_class_C)
-    right_G = _sum_by_group(right_C, group_of_class_C)
-    leaving_GE = _leaving(group_of_class_C[labels_N], replayed.exit_N, table.exits)
+    n_G = _sum_by_group(size_C, group_of_class_C)
+    weight_N = table.example_weights()
+    weight_C = np.bincount(labels_N, weights=weight_N, minlength=table.classes)
+    weight_right_C = np.bincount(labels_N, weights=weight_N * right_N, minlength=table.classes)
+    size_G = _sum_by_group(weight_C, group_of_class_C)
+    right_G = _sum_by_group(weight_right_C, group_of_class_C)
+    leaving_GE = _leaving(group_of_class_C[labels_N], replayed.exit_N, weight_N, table.exits)
     leaving_E = leaving_GE.sum(axis=0)
 
     present_C = size_C > 0
@@ -54,8 +59,8 @@ def measure(table: ExitTable, replayed: Replay, *, with_confusion: bool = True) 
     cost_E = table.cost_under(replayed.policy)
     return Metrics(
         n=table.examples,
-        n_by_group={name: int(size) for name, size in zip(GROUP_NAMES, size_G, strict=True)},
-        accuracy=float(right_C.sum() / table.examples),
+        n_by_group={name: int(size) for name, size in zip(GROUP_NAMES, n_G, strict=True)},
+        accuracy=_share(weight_right_C.sum(), table.examples) or 0.0,
         accuracy_by_group={
             name: _share(right, size) for name, right, size in zip(GROUP_NAMES, right_G, size_G, strict=True)
         },
@@ -109,15 +114,18 @@ def _rows(count_CC: NDArray[np.int64]) -> tuple[tuple[int, ...], ...]:
     return tuple(map(tuple, count_CC.tolist()))
 
 
-def _sum_by_group(count_C: NDArray[np.int64], group_of_class_C: NDArray[np.int64]) -> list[int]:
-    return [int(count_C[group_of_class_C == group].sum()) for group in range(len(GROUP_NAMES))]
+def _sum_by_group(count_C: NDArray[Any], group_of_class_C: NDArray[np.int64]) -> list[float]:
+    return [float(count_C[group_of_class_C == group].sum()) for group in range(len(GROUP_NAMES))]
 
 
-def _leaving(group_N: NDArray[np.int64], exit_N: NDArray[np.int64], exits: int) -> NDArray[np.int64]:
-    """Number of examples by group and exit, shape (G, E)."""
-    flat = np.bincount(group_N * exits + exit_N, minlength=len(GROUP_NAMES) * exits)
-    return flat.reshape(len(GROUP_NAMES), exits)
+def _leaving(
+    group_N: NDArray[np.int64], exit_N: NDArray[np.int64], weight_N: NDArray[np.float64], exits: int
+) -> NDArray[np.float64]:
+    """Weight of the examples by group and exit, shape (G, E)."""
+    flat = np.bincount(group_N * exits + exit_N, weights=weight_N, minlength=len(GROUP_NAMES) * exits)
+    return flat.reshape(len(GROUP_NAMES), exits).astype(np.float64)
 
 
-def _share(part: int, whole: int) -> float | None:
-    return float(part / whole) if whole else None
+def _share(part: float, whole: float) -> float | None:
+    # Rounding may lift a weighted share above 1.
+    return min(1.0, float(part / whole)) if whole else None

@@ -132,7 +132,7 @@ class Engine:
         self._last = backend.exits - 1 if deepest_exit is None else deepest_exit
         self._abstain_below = abstain_below
         self._plans = {point.name: self._prepare(point.policy) for point in family.points}
-        self._current = self._plans[family.points[0].name]
+        self._current = self._plans[family.default.name]
 
     def _prepare(self, policy: Policy) -> Plan:
         # All remaining examples exit at the deepest exit, so its head runs whatever the policy says.

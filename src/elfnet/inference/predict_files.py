@@ -177,14 +177,14 @@ def find_images(names: Iterable[str], *, listed: TextIO) -> Iterator[str]:
 
 def _in_folder(folder: str) -> Iterator[str]:
     empty = True
-    for path in _walk(folder):
+    for path in files_below(folder):
         empty = False
         yield path
     if empty:
         yield folder
 
 
-def _walk(folder: str) -> Iterator[str]:
+def files_below(folder: str) -> Iterator[str]:
     """Yield the image files of a folder, then those of its subfolders, each sorted by name."""
     files, folders = [], []
     try:
@@ -202,4 +202,4 @@ def _walk(folder: str) -> Iterator[str]:
         yield str(Path(folder) / name)
     del files
     for name in sorted(folders):
-        yield from _walk(str(Path(folder) / name))
+        yield from files_below(str(Path(folder) / name))

@@ -72,6 +72,22 @@ class NetworkCost:
         return tuple(cost / self.plain for cost in self.to_exit)
 
 
+def costly_exits(cost: NetworkCost) -> list[str]:
+    """Warnings about early exits that save nothing: reaching one, even without earlier heads, costs the whole backbone.
+
+    Such an exit only adds to the cost of the images that pass it.
+    """
+    warnings = []
+    for k in range(len(cost.stages) - cost.experts):
+        alone = sum(cost.stages[: k + 1]) + cost.heads[k]
+        if alone >= cost.plain:
+            warnings.append(
+                f"exit {k + 1} alone costs {alone / cost.plain:.2f} of the plain backbone, so it cannot save anything; "
+                "use fewer filters in its head (model.head_filters), or a separable head"
+            )
+    return warnings
+
+
 @torch.no_grad()
 def count_cost(network: StagedNetwork, image_shape: tuple[int, int, int]) -> NetworkCost:
     """Count the multiply-adds of each stage and each head for one image.

@@ -1,5 +1,6 @@
 """Checks for settings that contradict each other. Every message names the settings, the reason and the way out."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -7,6 +8,35 @@ if TYPE_CHECKING:
 
 ADJUSTED_LOSSES = ("balanced-softmax", "logit-adjusted")
 """Losses that correct for the class counts themselves."""
+
+AUTOMATIC_SETTINGS = (
+    "data.image_size",
+    "data.augment",
+    "data.pad",
+    "data.min_crop_area",
+    "data.colour_jitter",
+    "data.normalise",
+    "data.workers",
+    "model.backbone",
+    "model.head_filters",
+    "train.batch_size",
+    "train.epochs",
+)
+"""Settings that can be chosen from the data (see `elfnet.recipe.automatic`)."""
+
+
+def check_automatic(names: Sequence[str]) -> None:
+    """Check that every setting in `train.automatic` can be chosen from the data.
+
+    Raises:
+        ValueError: For the first one that cannot.
+    """
+    for name in names:
+        if name not in AUTOMATIC_SETTINGS:
+            raise ValueError(
+                f"train.automatic has {name}, which cannot be chosen from the data; choose from: "
+                f"{', '.join(AUTOMATIC_SETTINGS)}"
+            )
 
 
 def check_compatible(recipe: "Recipe") -> None:

@@ -16,12 +16,12 @@ from pydantic import ValidationError
 from elfnet import atomic
 from elfnet.errors import RequestError, WorkError
 from elfnet.parsing import parse_toml, read_toml
-from elfnet.recipe.renamed import new_name, translate_stored
+from elfnet.recipe.renamed import hint_by_meaning, new_name, translate_stored
 from elfnet.recipe.schema import Recipe
 from elfnet.registry import unknown_name
 
 DEFAULT_METHOD = "elf-ce-drw"
-"""Method of a recipe name without one: `elfnet train folder` means folder/elf-ce-drw."""
+"""Method of a recipe name without one, unless the data file names another: `elfnet train digits`."""
 DEFAULT_RECIPE = f"digits/{DEFAULT_METHOD}"
 
 
@@ -92,6 +92,21 @@ def _merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, A
     return merged
 
 
+def _override(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge settings, and take those that are given off the list of automatic ones (`train.automatic`)."""
+    merged = _merge(base, given)
+    if isinstance(train := merged.get("train"), Mapping) and train.get("automatic"):
+        left = [name for name in train["automatic"] if not _has(given, name)]
+        merged["train"] = {**train, "automatic": left}
+    return merged
+
+
+def _has(settings: Mapping[str, Any], dotted: str) -> bool:
+    section, _, name = dotted.partition(".")
+    fields = settings.get(section)
+    return isinstance(fields, Mapping) and name in fields
+
+
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return read_toml(path)
@@ -114,13 +129,16 @@ def _read_settings(name: str, extended_by: tuple[str, ...] = ()) -> dict[str, An
         base = str(own.pop("extends"))
         # The path of an extended file is relative to the file that names it, not to the working directory.
         base = str(Path(name).parent / base) if base.endswith(".toml") else base
-        return _merge(_read_settings(base, (*extended_by, name)), own)
+        return _override(_read_settings(base, (*extended_by, name)), own)
     data, _, method = name.partition("/")
-    method = method or DEFAULT_METHOD
     shipped_data, shipped_method = _shipped("data"), _shipped("method")
-    if data not in shipped_data or method not in shipped_method:
+    if data not in shipped_data:
         raise _unknown_recipe(name)
-    return _combine(parse_toml(shipped_data[data]), parse_toml(shipped_method[method]))
+    settings = parse_toml(shipped_data[data])
+    default = str(settings.pop("method", DEFAULT_METHOD))
+    if (method or default) not in shipped_method:
+        raise _unknown_recipe(name)
+    return _combine(settings, parse_toml(shipped_method[method or default]))
 
 
 def _unknown_recipe(name: str) -> RequestError:
@@ -138,7 +156,7 @@ def _combine(data: dict[str, Any], method: dict[str, Any]) -> dict[str, Any]:
     """
     method.pop("about")
     start = data.get("train", {}).pop("drw_start", None)
-    both = _merge(data, method)
+    both = _override(data, method)
     if start is not None and "drw_start" in method.get("train", {}):
         both["train"]["drw_start"] = start
     return both
@@ -156,6 +174,8 @@ def _refuse_unknown_settings(name: str, settings: Mapping[str, Any]) -> None:
         for field in fields:
             if (now := new_name(f"{section}.{field}")) is not None:
                 raise RequestError(f"recipe {name}: {section}.{field} is now called {now}; use the new name")
+            if field not in known and (meant := hint_by_meaning(f"{section}.{field}")) is not None:
+                raise RequestError(f"unknown setting in recipe {name}: {section}.{field}; {meant}")
             if field not in known:
                 choices = [f"{section}.{one}" for one in known]
                 raise unknown_name(f"setting in recipe {name}:", f"{section}.{field}", choices)
@@ -200,7 +220,7 @@ def load_recipe(name: str = DEFAULT_RECIPE, overrides: Mapping[str, Any] | None 
         >>> load_recipe("cifar10-lt/elf-ce-drw", {"train.epochs": 40, "data.ratio": 50}).train.epochs
         40
     """
-    return validate_recipe(name, _merge(_read_settings(name), _nested(name, overrides)))
+    return validate_recipe(name, _override(_read_settings(name), _nested(name, overrides)))
 
 
 def load_stored_recipe(path: Path, overrides: Mapping[str, Any] | None = None) -> Recipe:
@@ -210,7 +230,7 @@ def load_stored_recipe(path: Path, overrides: Mapping[str, Any] | None = None) -
         overrides: Values by dotted name, which replace the stored ones.
     """
     stored = translate_stored(_read_toml(path))
-    return validate_recipe(str(path), _merge(stored, _nested(str(path), overrides)))
+    return validate_recipe(str(path), _override(stored, _nested(str(path), overrides)))
 
 
 def _nested(name: str, overrides: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:

@@ -45,6 +45,52 @@ RENAMED: dict[str, Renamed] = {
 """Replacements by old dotted name."""
 
 
+_BY_MEANING: dict[str, tuple[str, ...]] = {
+    "train.optimizer": ("optimiser", "optim", "opt"),
+    "train.lr": ("learning_rate", "rate", "base_lr"),
+    "train.batch_size": ("batch", "bs", "minibatch"),
+    "train.epochs": ("num_epochs", "n_epochs", "max_epochs", "iterations", "steps"),
+    "train.hours": ("time", "max_time", "budget", "minutes", "max_hours"),
+    "train.weight_decay": ("wd", "l2", "decay"),
+    "train.schedule": ("scheduler", "lr_schedule", "lr_scheduler"),
+    "train.ema_decay": ("ema", "averaging", "swa"),
+    "train.mix": ("mixup", "cutmix"),
+    "train.precision": ("amp", "fp16", "bf16", "half", "mixed_precision"),
+    "train.seed": ("random_state", "random_seed"),
+    "data.image_size": ("size", "img_size", "imgsz", "resolution", "input_size", "crop_size"),
+    "data.root": ("dir", "folder", "path", "data_dir", "images", "image_dir"),
+    "data.workers": ("num_workers", "loader_workers", "threads_loader"),
+    "data.augment": ("augmentation", "aug", "transforms", "flip"),
+    "data.calibration": ("val", "valid", "validation", "dev"),
+    "data.ratio": ("imbalance", "imbalance_ratio", "imb_factor"),
+    "model.backbone": ("arch", "architecture", "network", "net", "model"),
+    "model.weights": ("pretrained", "checkpoint", "init", "initial_weights"),
+    "criterion.loss": ("loss", "criterion", "loss_function"),
+    "criterion.reweight": ("class_weights", "class_weight", "weights_per_class"),
+}
+_NO_SETTING = {
+    ("patience", "early_stopping", "early_stop"): "training has no early stopping: its learning rate falls to zero in "
+    "the last epoch; shorten it with train.hours or train.epochs, and 'elfnet evaluate --checkpoint best' reads the "
+    "best epoch",
+    ("dropout", "drop_rate"): "there is no dropout; train.weight_decay, data.augment and data.policy regularise",
+    ("gpu", "gpus", "num_gpus"): "use --devices for the number of GPUs, or train.device",
+}
+
+
+def hint_by_meaning(name: str) -> str | None:
+    """A hint for a setting that has another name here, or none; None if the name means nothing known.
+
+    Example:
+        >>> hint_by_meaning("train.optimiser")
+        'it is called train.optimizer'
+    """
+    word = name.rpartition(".")[2].replace("-", "_").lower()
+    for setting, others in _BY_MEANING.items():
+        if word in others and name != setting:
+            return f"it is called {setting}"
+    return next((text for words, text in _NO_SETTING.items() if word in words), None)
+
+
 def new_name(dotted: str) -> str | None:
     """The current name of a renamed setting; None if the name was not renamed."""
     found = RENAMED.get(dotted)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
-from elfnet.recipe.checks import check_compatible
+from elfnet.recipe.checks import check_automatic, check_compatible
 from elfnet.recipe.data_section import DataRecipe, Section, Seed
 
 __all__ = [
@@ -101,6 +101,12 @@ class ExitsRecipe(Section):
         description="what training does with an example after its exit: mask its loss, or drop it from the batch, "
         "which saves compute",
     )
+    class_mix: str = Field(
+        default="auto",
+        description="class mix that operating points are chosen for: balanced; as-is, that of the calibration split; "
+        "or the expected images per class, such as 100,20,5; auto: balanced if the training data are long-tailed",
+        json_schema_extra={"role": "after-training"},
+    )
     search: tuple[str, ...] = Field(
         default=tuple(f"{s / 100:g}" for s in range(50, 100, 5)),
         min_length=1,
@@ -163,6 +169,16 @@ class TrainRecipe(Section):
 
     epochs: PositiveInt = Field(
         default=200, description="number of training epochs; all settings of the schedule are scaled to it"
+    )
+    hours: PositiveFloat = Field(
+        default=1.0,
+        description="longest training time for which automatic settings plan, in hours on this machine",
+        json_schema_extra={"role": "machine"},
+    )
+    automatic: tuple[str, ...] = Field(
+        default=(),
+        description="settings that are chosen from the data and from a few timed steps before a run starts; a setting "
+        "that is given is not chosen",
     )
     schedule_epochs: PositiveInt = Field(
         default=200, description="number of epochs that warmup_epochs, lr_steps and drw_start refer to"
@@ -367,5 +383,6 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Recipe":
+        check_automatic(self.train.automatic)
         check_compatible(self)
         return self

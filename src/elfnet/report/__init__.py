@@ -10,6 +10,7 @@ from elfnet.lazy import lazy_names
 
 if TYPE_CHECKING:
     from elfnet.report.figures.catalogue import WrittenFigures, write_figures
+    from elfnet.report.model_card import write_model_card
     from elfnet.report.page import write_report
     from elfnet.report.record import RunRecord, method_name, read_run, read_runs
 
@@ -20,10 +21,20 @@ _MODULES = {
     "read_run": "elfnet.report.record",
     "read_runs": "elfnet.report.record",
     "write_figures": "elfnet.report.figures.catalogue",
+    "write_model_card": "elfnet.report.model_card",
     "write_report": "elfnet.report.page",
 }
 
-__all__ = ["RunRecord", "WrittenFigures", "method_name", "read_run", "read_runs", "write_figures", "write_report"]
+__all__ = [
+    "RunRecord",
+    "WrittenFigures",
+    "method_name",
+    "read_run",
+    "read_runs",
+    "write_figures",
+    "write_model_card",
+    "write_report",
+]
 
 __getattr__ = lazy_names(__name__, _MODULES)
 

@@ -6,11 +6,12 @@ A table can be stopped after any epoch. The same call resumes it and skips the r
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from elfnet import atomic
+from elfnet.calibrate.fit import request_from_recipe
 from elfnet.calibrate.run import calibrate_run, measure_run
 from elfnet.errors import ElfnetError, RequestError
 from elfnet.recipe.load import save_recipe, validate_recipe
@@ -187,7 +188,9 @@ def run_cell(
         if stopped:
             return False
         device = run.info().machine.device
-        measure_run(run, calibrate_run(run, device=device), device=device)
+        # As the paper chooses its threshold.
+        request = replace(request_from_recipe(run.recipe()), accurate="highest")
+        measure_run(run, calibrate_run(run, request, device=device), device=device)
         record = make_record(run, planned.cell, table=table, tier=tier, baseline=planned.baseline)
         atomic.write_json(directory.record_file(planned.cell), record)
     return True
@@ -218,6 +221,9 @@ class _TimedObserver:
     def __init__(self, observer: TableObserver, times: EpochTimes, cell: Cell, later: list[tuple[Cell, int]]) -> None:
         self._observer, self._times, self._cell, self._later = observer, times, cell, later
         self._epochs = 0
+
+    def note(self, line: str) -> None:
+        self._observer.note(line)
 
     def started(self, recipe: Recipe, info: RunInfo, epochs_done: int) -> None:
         self._epochs = training_epochs(recipe)

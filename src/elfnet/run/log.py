@@ -92,7 +92,10 @@ def append_to_log(path: Path, record: EpochRecord) -> None:
             # The checkpoint, which is written next, must not be on disk before the record of its epoch.
             os.fsync(file.fileno())
     except OSError as error:
-        raise WorkError(f"cannot write {path}: {error.strerror}; free disk space and continue with --resume") from error
+        raise WorkError(
+            f"cannot write {path}: {error.strerror}; free disk space and continue with "
+            f"'elfnet train --resume --out {path.parent}'"
+        ) from error
 
 
 def read_log(path: Path) -> tuple[EpochRecord, ...]:

@@ -15,6 +15,7 @@ from elfnet.data.images.decode import Limits, UnreadableImageError, open_image, 
 from elfnet.data.images.silence import silent_decoders
 from elfnet.errors import RequestError
 from elfnet.inference.model import Model
+from elfnet.inference.predict_files import files_below
 from elfnet.serve.admission import Admission, DecodeBudget
 from elfnet.serve.batcher import Batcher
 from elfnet.serve.metrics import Metrics
@@ -52,7 +53,7 @@ class Sample:
 
 
 def read_samples(folder: Path | None) -> tuple[Sample, ...]:
-    """Read the first images of a folder by name, at most `MAX_SAMPLES`; large files and other files are skipped.
+    """Read the first images of a folder and its subfolders, at most `MAX_SAMPLES`; large and other files are skipped.
 
     Raises:
         RequestError: if the folder does not exist or has no images.
@@ -62,10 +63,12 @@ def read_samples(folder: Path | None) -> tuple[Sample, ...]:
     if not folder.is_dir():
         raise RequestError(f"--samples {folder} is not a folder; name a folder with images")
     samples: list[Sample] = []
-    for path in sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")):
+    for path in map(Path, files_below(str(folder))):
         if len(samples) == MAX_SAMPLES:
             break
         limits = Limits(max_bytes=MAX_SAMPLE_BYTES, eight_bit=True)
+        if path.name.startswith(".") or not path.is_file():
+            continue
         try:
             content = read_bytes(path, limits)
             with open_image(content, path.name, limits) as image:

@@ -6,15 +6,17 @@ SWEEP/  sweep.json  recipes/<run>.toml  runs/<run>/  output/<run>.txt  table.md 
 """
 
 import json
+import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, get_origin
 
 from elfnet import atomic
 from elfnet.errors import RequestError
-from elfnet.recipe.load import load_recipe, recipe_text, save_recipe
+from elfnet.recipe.automatic import adopt
+from elfnet.recipe.load import load_recipe, recipe_text, save_recipe, validate_recipe
 from elfnet.recipe.schema import Recipe
 from elfnet.registry import unknown_name
 from elfnet.run.directory import RunDirectory
@@ -86,6 +88,27 @@ def expand_grid(recipe: str, settings: Mapping[str, Any], over: Mapping[str, Seq
     return cells
 
 
+def resolve_automatic(cells: Sequence[Cell], sweep: "SweepDirectory") -> list[Cell]:
+    """Fill in automatic settings once for the whole sweep, so that runs differ in the swept settings only.
+
+    Settings that are chosen from timed steps would differ from run to run otherwise. A sweep that exists keeps the
+    settings that it has.
+    """
+    if not any(cell.recipe.train.automatic for cell in cells):
+        return list(cells)
+    stored = read_json(sweep.stored_file)["recipes"] if sweep.stored_file.is_file() else {}
+    if cells[0].name in stored:
+        found = {cell.name: stored.get(cell.name, stored[cells[0].name]) for cell in cells}
+        return [
+            replace(cell, recipe=adopt(cell.recipe, validate_recipe(cell.name, tomllib.loads(found[cell.name]))))
+            for cell in cells
+        ]
+    from elfnet.train.automatic import set_up  # torch
+
+    resolved = set_up(cells[0].recipe).recipe
+    return [replace(cell, recipe=adopt(cell.recipe, resolved)) for cell in cells]
+
+
 def _check_setting(dotted: str) -> None:
     known = {
         f"{section}.{name}": info
@@ -117,6 +140,11 @@ class SweepDirectory:
         """Where the output of the runs' commands is stored."""
         return self.root / "output"
 
+    @property
+    def stored_file(self) -> Path:
+        """The grid and all recipes of the sweep."""
+        return self.root / "sweep.json"
+
     def recipe_file(self, cell: Cell) -> Path:
         return self.root / "recipes" / f"{cell.name}.toml"
 
@@ -137,7 +165,7 @@ class SweepDirectory:
         Raises:
             RequestError: the directory contains another sweep or other files.
         """
-        file = self.root / "sweep.json"
+        file = self.stored_file
         content: dict[str, Any] = {
             "over": {name: list(values) for name, values in over.items()},
             "recipes": {cell.name: recipe_text(cell.recipe) for cell in cells},

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from elfnet.errors import RequestError, WorkError
-from elfnet.sweep.grid import Cell, SweepDirectory, expand_grid, parse_over
+from elfnet.sweep.grid import Cell, SweepDirectory, expand_grid, parse_over, resolve_automatic
 from elfnet.sweep.local import OnFinished, run_locally
 from elfnet.sweep.ray import run_on_ray
 from elfnet.sweep.table import sweep_table
@@ -48,8 +48,8 @@ def run_sweep(
         raise RequestError(f"--jobs {jobs} must be positive")
     _check_backend_options(backend, jobs=jobs, cpus=cpus, gpus=gpus, address=address)
     grid = parse_over(over)
-    cells = expand_grid(recipe, settings or {}, grid)
     sweep = SweepDirectory(Path(out))
+    cells = resolve_automatic(expand_grid(recipe, settings or {}, grid), sweep)
     sweep.open(grid, cells)
     sweep.write_recipes(cells)
     failures: dict[str, str] = {}

@@ -10,7 +10,7 @@ from elfnet.lazy import lazy_names
 if TYPE_CHECKING:
     from elfnet.train.ema import WeightAverage
     from elfnet.train.launch import Launch
-    from elfnet.train.logging import Observer
+    from elfnet.train.logging import Observer, Silent
     from elfnet.train.loop import Trainer
     from elfnet.train.machine import tune_malloc
     from elfnet.train.optimizer import build_optimizer
@@ -21,6 +21,7 @@ _MODULES = {
     "Launch": "elfnet.train.launch",
     "Observer": "elfnet.train.logging",
     "Schedule": "elfnet.train.schedule",
+    "Silent": "elfnet.train.logging",
     "Trainer": "elfnet.train.loop",
     "WeightAverage": "elfnet.train.ema",
     "build_optimizer": "elfnet.train.optimizer",
@@ -33,6 +34,7 @@ __all__ = [
     "Launch",
     "Observer",
     "Schedule",
+    "Silent",
     "Trainer",
     "WeightAverage",
     "build_optimizer",

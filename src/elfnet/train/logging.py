@@ -107,6 +107,9 @@ def open_loggers(run: RunDirectory, recipe: Recipe, epochs_done: int) -> list[Lo
 class Observer(Protocol):
     """Shows the progress of a run, for example as a progress bar."""
 
+    def note(self, line: str) -> None:
+        """Called with lines about the set-up of a new run, before it starts."""
+
     def started(self, recipe: Recipe, info: RunInfo, epochs_done: int) -> None:
         """Called once, before the first step; `info` is the content of run.json."""
 
@@ -119,6 +122,9 @@ class Observer(Protocol):
 
 class Silent:
     """An observer that shows nothing."""
+
+    def note(self, line: str) -> None:
+        pass
 
     def started(self, recipe: Recipe, info: RunInfo, epochs_done: int) -> None:
         pass

@@ -17,7 +17,7 @@ import torch
 
 from elfnet.data.ldam_drw import PROTOCOL
 from elfnet.errors import RequestError, WorkError
-from elfnet.models.flops import count_cost
+from elfnet.models.flops import costly_exits, count_cost
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import Recipe
 from elfnet.recipe.stages import Stage, stages_of, total_epochs
@@ -26,6 +26,7 @@ from elfnet.run.directory import RunDirectory
 from elfnet.run.info import Machine, RunInfo
 from elfnet.run.log import EpochRecord
 from elfnet.run.network import signature_of_run
+from elfnet.train.automatic import adopt_known, set_up
 from elfnet.train.build import Assembled, assemble, scored_split, second_stage_network, second_stage_state
 from elfnet.train.distributed import DistributedContext
 from elfnet.train.external_network import require_same_network
@@ -40,6 +41,7 @@ from elfnet.train.launch import (
 from elfnet.train.logging import Logger, Observer, Silent, open_loggers
 from elfnet.train.machine import device_and_precision, fabric_precision, run_info, tune_malloc
 from elfnet.train.prepare import Prepared, prepare
+from elfnet.train.progress import Watch
 from elfnet.train.refit import check_source, fit_run, is_fitted, keep_start
 from elfnet.train.state import OTHER_RUN, RunState, check_directory, keep, require_same_precision
 from elfnet.train.statistics import calibration_score, predictions
@@ -62,7 +64,8 @@ def train_recipe(
         out: the run directory; created if it does not exist.
         resume: continue the run in `out`, on any number of devices. A finished run is not changed.
         overwrite: remove the run in `out` first.
-        observer: is told about the start, every step and every epoch.
+        observer: is told about the start, every step and every epoch; None shows the progress and the time left on
+            standard error, and `elfnet.train.Silent()` shows nothing.
         stop_after: called after every epoch with the number of epochs done. True in any process stops the run.
         launch: how many processes train together. Each of several processes runs the caller's whole script.
         network: trained in place instead of the recipe's own network (see `attach_exits`). The model section of the
@@ -70,17 +73,20 @@ def train_recipe(
 
     Example:
         >>> from elfnet import load_recipe, train_recipe
-        >>> recipe = load_recipe("digits/elf-ce-drw", {"train.epochs": 1, "model.backbone": "resnet8", "data.largest": 24})
+        >>> settings = {"train.epochs": 1, "model.backbone": "resnet8", "data.largest": 24}
+        >>> recipe = load_recipe("digits/elf-ce-drw", settings)
         >>> train_recipe(recipe, "runs/second").exists()
         True
     """
     run = RunDirectory(Path(out))
     launch = (launch or Launch()).resolve()
-    refuse_uneven_batches(recipe.train.batch_size, recipe.train.accumulate, launch)
+    if "train.batch_size" not in recipe.train.automatic:
+        refuse_uneven_batches(recipe.train.batch_size, recipe.train.accumulate, launch)
     refuse_mixed_features(recipe.train.mix, launch)
     if restarted():
         # torchrun repeats the original command, which was given before the run existed.
         resume, overwrite = run.exists(), False
+    recipe = adopt_known(recipe, run, overwrite=overwrite)
     check_source(recipe, run, overwrite=overwrite, given=network)
     with ExitStack() as stack:
         if launch.world_size == 1:
@@ -88,9 +94,13 @@ def train_recipe(
         if is_fitted(recipe):
             return fit_run(recipe, run, resume=resume, overwrite=overwrite, observer=observer, launch=launch)
         processes = _start_processes(recipe, run, launch, stack, resume=resume, overwrite=overwrite)
-        observer = observer if observer is not None and processes.is_rank0 else Silent()
+        observer = (observer or stack.enter_context(Watch())) if processes.is_rank0 else Silent()
         with report_lost_processes(launch):
+            recipe = _set_up(recipe, run, processes, observer, overwrite=overwrite, own_network=network is None)
             prepared = prepare(recipe, run, processes, overwrite=overwrite, given=network)
+            if prepared.saved is None:
+                for text in costly_exits(count_cost(prepared.final_network, prepared.image_shape)):
+                    observer.note(f"warning: {text}")
             stored = processes.broadcast_from_rank0(
                 lambda: open_or_create_run(prepared, run, overwrite=overwrite).model_dump_json(exclude_unset=True)
             )
@@ -116,6 +126,28 @@ def _start_processes(
         processes.broadcast_from_rank0(lambda: stack.enter_context(run.lock()))
         processes.broadcast_from_rank0(lambda: check_directory(run, recipe, resume=resume, overwrite=overwrite))
     return processes
+
+
+def _set_up(
+    recipe: Recipe,
+    run: RunDirectory,
+    processes: DistributedContext,
+    observer: Observer,
+    *,
+    overwrite: bool,
+    own_network: bool,
+) -> Recipe:
+    """Check the files of a new run and resolve its automatic settings, in rank 0; an existing run has done so."""
+    if processes.any(processes.is_rank0 and run.exists() and not overwrite):
+        return recipe
+
+    def in_rank0() -> str:
+        ready = set_up(recipe, world_size=processes.world_size, own_network=own_network)
+        for line in ready.notes:
+            observer.note(line)
+        return ready.recipe.model_dump_json()
+
+    return Recipe.model_validate_json(processes.broadcast_from_rank0(in_rank0))
 
 
 def open_or_create_run(prepared: Prepared, run: RunDirectory, *, overwrite: bool) -> RunInfo:

@@ -1,7 +1,9 @@
 """Risk control: the boldest policy that provably loses at most epsilon against full depth (Jazbec et al. 2024).
 
 The guarantee holds for finite samples and any distribution. The only assumption is that later examples come from the
-distribution of the calibration split, including its class frequencies.
+distribution of the calibration split, including its class frequencies. If the table has a target mix (`target_C`), the
+classes may have those frequencies instead: the loss of each example is weighted by its class, and the bound pays for
+the largest weight. Where a class has too few examples for that, the guarantee is refused.
 """
 
 # Shapes: P candidates, N examples of the certification part
@@ -26,7 +28,13 @@ from elfnet.calibrate.risk.losses import (
     outcomes_of,
 )
 from elfnet.calibrate.risk.sample_size import TooFewExamplesError, enough_examples, fewest_examples
-from elfnet.calibrate.risk.sequence import PROCEDURES, Candidates, certified_prefix, ordered_candidates
+from elfnet.calibrate.risk.sequence import (
+    PROCEDURES,
+    Candidates,
+    certified_prefix,
+    ordered_candidates,
+    relative_weights,
+)
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.exits.logit_adjustment import LogitAdjustment
@@ -253,6 +261,7 @@ class _Evidence:
     loss_PN: NDArray[np.int8]
     mean_cost_P: NDArray[np.float64]
     members: dict[str, NDArray[np.bool_]]
+    weight_N: NDArray[np.float64] | None
 
     @classmethod
     def of(cls, table: ExitTable, request: RiskRequest, candidates: Candidates | None) -> Self:
@@ -273,7 +282,8 @@ class _Evidence:
         order_N = np.random.default_rng([request.seed, 1]).permutation(certifying.examples)
         members = {name: member_N[order_N] for name, member_N in members_by_group(certifying, request.groups).items()}
         loss_PN, mean_cost_P = outcomes_of(certifying, policies, request.loss)
-        return cls(request, fitting, certifying, policies, loss_PN[:, order_N], mean_cost_P, members)
+        weight_N = None if certifying.target_C is None else certifying.example_weights()[order_N]
+        return cls(request, fitting, certifying, policies, loss_PN[:, order_N], mean_cost_P, members, weight_N)
 
     def certify(self, epsilon: float, *, level: float, simultaneous: bool) -> RiskControlled:
         self._require_enough(epsilon, level)
@@ -286,6 +296,7 @@ class _Evidence:
             method=request.bounds,
             form=request.form,
             procedure=request.procedure,
+            weight_N=self.weight_N,
         )
         full_policy = full_depth(
             self.certifying.exits,
@@ -317,25 +328,49 @@ class _Evidence:
             n_certified_by_group={name: int(member_N.sum()) for name, member_N in self.members.items()},
             n_candidates=len(self.policies),
             n_candidates_certified=certified.passed,
-            empirical_risk=float(loss_N.mean()),
-            empirical_risk_by_group={name: float(loss_N[member_N].mean()) for name, member_N in self.members.items()},
+            empirical_risk=self._mean(loss_N, np.ones(len(loss_N), dtype=np.bool_)),
+            empirical_risk_by_group={name: self._mean(loss_N, member_N) for name, member_N in self.members.items()},
             bound_or_p=0.0 if certified.statistic is None else certified.statistic,
             mean_cost=mean_cost,
             full_depth_cost=full_depth_cost,
         )
 
+    def _mean(self, loss_N: NDArray[np.int8], member_N: NDArray[np.bool_]) -> float:
+        weights = None if self.weight_N is None else self.weight_N[member_N]
+        return float(np.average(loss_N[member_N], weights=weights))
+
     def _require_enough(self, epsilon: float, level: float) -> None:
         """Refuse a guarantee that could not be certified even for a policy without any loss."""
         bounds, form = self.request.bounds, self.request.form
+        self._require_all_classes(epsilon)
         for name, member_N in self.members.items():
             found = int(member_N.sum())
-            if enough_examples(found, epsilon=epsilon, delta=level, method=bounds, form=form):
+            # The rarest class has the largest weight, and a loss of its examples counts that much more.
+            _, largest = relative_weights(self.weight_N, np.flatnonzero(member_N))
+            weighted = epsilon / largest
+            if enough_examples(found, epsilon=weighted, delta=level, method=bounds, form=form):
                 continue
-            needed = fewest_examples(epsilon=epsilon, delta=level, method=bounds, form=form)
+            needed = fewest_examples(epsilon=weighted, delta=level, method=bounds, form=form)
             group = "" if self.request.groups == "none" else f" of group {name!r} (by {self.request.groups} class)"
+            mix = "" if largest == 1.0 else f" (the rarest class counts {largest:.1f}-fold to reach the class mix)"
             raise TooFewExamplesError(
-                f"epsilon={epsilon:g} at delta={level:g} needs at least {needed} examples{group} to certify on, but "
-                f"fraction={self.request.fraction:g} leaves {found}; calibrate on more, or use a larger epsilon",
+                f"epsilon={epsilon:g} at delta={level:g} needs at least {needed} examples{group} to certify on{mix}, "
+                f"but fraction={self.request.fraction:g} leaves {found}; calibrate on more, or use a larger epsilon",
+                epsilon=epsilon,
+            )
+
+    def _require_all_classes(self, epsilon: float) -> None:
+        """Refuse a guarantee for a class mix with a class that has no example to certify on."""
+        table = self.certifying
+        if table.target_C is None:
+            return
+        size_C = np.bincount(table.labels_N, minlength=table.classes)
+        missing = np.flatnonzero((table.target_C > 0) & (size_C == 0))
+        if len(missing):
+            raise TooFewExamplesError(
+                f"epsilon={epsilon:g} needs examples of every class to certify on, and class "
+                f"{table.class_names[missing[0]]!r}{f' and {len(missing) - 1} more' if len(missing) > 1 else ''} has "
+                "none; calibrate on more images of it",
                 epsilon=epsilon,
             )
 

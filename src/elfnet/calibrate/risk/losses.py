@@ -18,7 +18,7 @@ never below the accuracy lost.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +51,7 @@ class LossForm:
     def from_unit(self, unit: float) -> float:
         return self.low + unit * (1.0 - self.low)
 
-    def unit_losses(self, loss_PN: NDArray[np.int8]) -> NDArray[np.float64]:
+    def unit_losses(self, loss_PN: NDArray[Any]) -> NDArray[np.float64]:
         """Return the losses of `outcomes_of` in this form, rescaled to [0, 1]."""
         clipped_PN = np.maximum(loss_PN, self.low)
         unit_PN: NDArray[np.float64] = (clipped_PN - self.low) / (1.0 - self.low)
@@ -97,7 +97,7 @@ def outcomes_of(table: ExitTable, policies: Sequence[Policy], loss: str) -> Outc
             loss_PN[p] = early_N != full_N
         else:
             loss_PN[p] = (full_N == table.labels_N).astype(np.int8) - (early_N == table.labels_N)
-        mean_cost_P[p] = replayed.cost_N.mean()
+        mean_cost_P[p] = np.average(replayed.cost_N, weights=table.example_weights())
     return Outcomes(loss_PN, mean_cost_P)
 
 

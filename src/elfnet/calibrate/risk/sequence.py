@@ -3,7 +3,7 @@
 # Shapes: P candidates in order, B candidates of one chunk, N examples, M members of one group, E exits
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,7 @@ class Certified(NamedTuple):
 
 
 def certified_prefix(
-    loss_PN: NDArray[np.int8],
+    loss_PN: NDArray[Any],
     members: Mapping[str, NDArray[np.bool_]],
     *,
     epsilon: float,
@@ -48,6 +48,7 @@ def certified_prefix(
     method: Method,
     form: LossForm,
     procedure: str,
+    weight_N: NDArray[np.float64] | None = None,
 ) -> Certified:
     """Test the candidates in order and certify those before the first failure.
 
@@ -68,20 +69,24 @@ def certified_prefix(
         method: how means are bounded.
         form: the form of the loss that is bounded.
         procedure: one of `PROCEDURES`.
+        weight_N: weights of the examples, with which the classes have the target mix; None for equal ones. A weighted
+            loss of an example is at most the largest weight, so losses and epsilon are divided by it.
     """
     candidates, examples = loss_PN.shape
     chunk = max(1, min(CHUNK_CANDIDATES, CHUNK_CELLS // max(1, examples)))
     rows_of_group = [np.flatnonzero(member_N) for member_N in members.values()]
+    shares = [relative_weights(weight_N, rows_M) for rows_M in rows_of_group]
     last: float | None = None
     for start in range(0, candidates, chunk):
         loss_BN = loss_PN[start : start + chunk]
         statistic_B = np.full(len(loss_BN), -np.inf)
-        for rows_M in rows_of_group:
-            unit_BM = form.unit_losses(loss_BN[:, rows_M])
+        for rows_M, (share_M, largest) in zip(rows_of_group, shares, strict=True):
+            unit_BM = form.unit_losses(loss_BN[:, rows_M] * share_M)
             if procedure == "fixed-sequence":
-                of_group_B = method.p_values(unit_BM, form.to_unit(epsilon), delta)
+                of_group_B = method.p_values(unit_BM, form.to_unit(epsilon / largest), delta)
             else:
-                of_group_B = np.array([form.from_unit(unit) for unit in method.upper_bounds(unit_BM, delta).tolist()])
+                bounds = method.upper_bounds(unit_BM, delta).tolist()
+                of_group_B = np.array([largest * form.from_unit(unit) for unit in bounds])
             statistic_B = np.maximum(statistic_B, of_group_B)
         passed_B = statistic_B <= (delta if procedure == "fixed-sequence" else epsilon)
         passed = int(np.argmin(passed_B)) if not passed_B.all() else len(passed_B)
@@ -90,6 +95,16 @@ def certified_prefix(
         if passed < len(passed_B):
             return Certified(start + passed, last)
     return Certified(candidates, last)
+
+
+def relative_weights(
+    weight_N: NDArray[np.float64] | None, rows_M: NDArray[np.int64]
+) -> tuple[NDArray[np.float64] | float, float]:
+    """Weights of some examples divided by the largest, and the largest if their mean is 1."""
+    if weight_N is None or not len(rows_M):
+        return 1.0, 1.0
+    weight_M = weight_N[rows_M]
+    return weight_M / weight_M.max(), float(weight_M.max() / weight_M.mean())
 
 
 def uniform_path(table: ExitTable, *, points: int = CANDIDATE_POINTS) -> tuple[Policy, ...]:

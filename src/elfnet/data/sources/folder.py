@@ -1,7 +1,8 @@
 """Image folders: one folder per class, optionally below folders for train, validation and test."""
 
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ from elfnet.data.types import SOURCES, Source, SourceRequest
 from elfnet.errors import RequestError, WorkError
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+CONVERTIBLE = (".heic", ".heif", ".avif", ".jxl", ".jp2", ".cr2", ".nef", ".arw", ".dng", ".raw", ".svg", ".psd")
+"""Endings of images that are not read."""
 Identity = tuple[int, int]
 """Device and inode of a folder."""
 TRAIN, CALIBRATION, TEST = ("train",), ("calibration", "val", "valid", "validation"), ("test",)
@@ -70,15 +73,18 @@ def list_folder(root: Path) -> Listing:
         raise WorkError(f"{root} has no class folder; put the images of each class into a separate folder")
     paths: list[str] = []
     counts = []
+    ignored: Counter[str] = Counter()
     real = root.resolve()
     above = frozenset(_identity(place) for place in (real, *real.parents))
     for name in classes:
         before = len(paths)
-        paths += _images_below(os.fspath(root), name, above)
+        paths += _images_below(os.fspath(root), name, above, ignored)
         counts.append(len(paths) - before)
         if counts[-1] == 0:
+            found = f", only files of {', '.join(sorted(ignored))}" if ignored else ""
             raise WorkError(
-                f"class folder {root / name} has no image ({', '.join(ENDINGS)}); remove it, or put images into it"
+                f"class folder {root / name} has no image ({', '.join(ENDINGS)}){found}; remove it, or put images "
+                "into it"
             )
     return Listing(
         origin=str(root),
@@ -86,7 +92,22 @@ def list_folder(root: Path) -> Listing:
         paths=PathTable.of(paths),
         labels_N=np.repeat(np.arange(len(classes), dtype=np.int64), counts),
         label_names=tuple(classes),
+        ignored=dict(sorted(ignored.items())),
     )
+
+
+def ignored_line(ignored: Mapping[str, int]) -> str:
+    """One line about files that are no known images; empty if there are none.
+
+    Example:
+        >>> ignored_line({".heic": 12, ".txt": 1})
+        'ignored files: 12 .heic, 1 .txt; convert .heic to JPEG or PNG to use them'
+    """
+    if not ignored:
+        return ""
+    images = [ending for ending in ignored if ending in CONVERTIBLE]
+    advice = f"; convert {' and '.join(images)} to JPEG or PNG to use them" if images else ""
+    return "ignored files: " + ", ".join(f"{number:,} {ending}" for ending, number in ignored.items()) + advice
 
 
 def _folders(root: Path) -> list[str]:
@@ -97,11 +118,12 @@ def _folders(root: Path) -> list[str]:
         raise WorkError(f"cannot list {error.filename}: {error.strerror}; check data.root") from error
 
 
-def _images_below(root: str, inner: str, above: frozenset[Identity]) -> Iterator[str]:
+def _images_below(root: str, inner: str, above: frozenset[Identity], ignored: Counter[str]) -> Iterator[str]:
     """Paths of the images below `root/inner`, relative to the root.
 
     Args:
         above: Identities of the parent folders; a link to one of them is refused, since it would never end.
+        ignored: Counts other files by their ending.
     """
     folder = f"{root}/{inner}"
     try:
@@ -115,9 +137,11 @@ def _images_below(root: str, inner: str, above: frozenset[Identity]) -> Iterator
     for name, is_folder in entries:
         path = f"{inner}/{name}"
         if is_folder:
-            yield from _images_below(root, path, above | {here})
+            yield from _images_below(root, path, above | {here}, ignored)
         elif name.lower().endswith(ENDINGS):
             yield path
+        else:
+            ignored[os.path.splitext(name)[1].lower() or "without ending"] += 1  # noqa: PTH122 - faster than Path
 
 
 def _identity(folder: str | Path) -> Identity:

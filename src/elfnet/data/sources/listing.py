@@ -6,8 +6,8 @@ The listings of all splits are checked against each other and become a source of
 # Shapes: N examples, C classes
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +29,7 @@ class Listing:
         label_names: Names of the classes by label.
         numbered: Whether classes are identified by number in all splits; otherwise they are identified by name.
         groups: Name of the group of each example; None without groups.
+        ignored: Number of files that are no known images, by ending.
     """
 
     origin: str
@@ -38,6 +39,7 @@ class Listing:
     label_names: tuple[str, ...]
     numbered: bool = False
     groups: tuple[str, ...] | None = None
+    ignored: Mapping[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.labels_N)

@@ -1,5 +1,6 @@
 """`attach_exits`: turn an image classifier into a staged network with exits, and check that its logits are the same."""
 
+import logging
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Literal
@@ -23,8 +24,11 @@ from elfnet.models.attach.heads import ChannelPlace, HeadBuilder, OriginalHead, 
 from elfnet.models.attach.lower import build_part
 from elfnet.models.attach.recorder import logits_in, restored_state
 from elfnet.models.attach.trace import Program, trace
+from elfnet.models.flops import costly_exits, count_cost
 from elfnet.models.layers import BatchNorm2d
 from elfnet.models.staged import StagedNetwork
+
+_log = logging.getLogger("elfnet.models")
 
 DEFAULT_EXITS = 3
 RELATIVE_TOLERANCE = 1e-4
@@ -113,6 +117,10 @@ def attach_exits(
         refuse_mixed_classifiers(stages, last, example)
     _refuse_shared_tensors(network)
     prove_equal(network, model, example)
+    if example.ndim == 4:
+        channels_in, height, width = example.shape[1:]
+        for text in costly_exits(count_cost(network, (channels_in, height, width))):
+            _log.warning("%s", text)
     with restored_state(model):
         network.train(model.training)
     return network

@@ -1,0 +1,220 @@
+"""Set up a run from its data: check all files, fill in automatic settings, and estimate the training time.
+
+Rank 0 does this once, before a new run is created, and sends the result to the other processes. The resolved settings
+are stored in recipe.toml, so that a resumed run, and a run that starts from it, times nothing.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from elfnet.data.build import load_splits
+from elfnet.data.headers import check_headers
+from elfnet.data.images.files import EncodedImages
+from elfnet.data.images.transforms import limits_of
+from elfnet.data.sources.folder import ignored_line, list_folder, split_folders
+from elfnet.data.splits import Splits
+from elfnet.data.types import LabelledImages
+from elfnet.errors import RequestError
+from elfnet.recipe.automatic import (
+    LARGE_SIDES,
+    MIN_EPOCHS,
+    SMALL_SIDE,
+    DataFacts,
+    adopt,
+    augmentation_settings,
+    choose_settings,
+    contradictions,
+    resolve,
+)
+from elfnet.recipe.schema import Recipe
+from elfnet.run.directory import RunDirectory
+from elfnet.run.info import Machine
+from elfnet.train.machine import choose_machine
+from elfnet.train.speed import FINISH_SECONDS, Speed, cost_of
+
+HEAD_FILTERS = (0, 64, 48, 32, 24, 16, 12, 8, 4)
+"""Candidates for the filters of the early exits; 0 is the default of the backbone."""
+MAX_FIRST_EXIT, MAX_HEADS = 0.10, 0.12
+"""Largest cost of the first exit, and of all early heads together, relative to the plain backbone."""
+MAX_NAMED = 10
+RESERVE = 0.9
+"""Part of the time budget that is planned."""
+
+
+@dataclass(frozen=True)
+class SetUp:
+    """A recipe without open settings, and what the user should know before the run starts.
+
+    Attributes:
+        recipe: resolved.
+        notes: lines for the user: data, choices and estimated time; warnings.
+    """
+
+    recipe: Recipe
+    notes: tuple[str, ...] = ()
+
+
+def adopt_known(recipe: Recipe, run: RunDirectory, *, overwrite: bool) -> Recipe:
+    """Take the automatic settings from the run to resume, or from the run that a refit starts from."""
+    if not recipe.train.automatic:
+        return recipe
+    if run.exists() and not overwrite:
+        return adopt(recipe, run.recipe())
+    source = RunDirectory(Path(recipe.refit.run).expanduser())
+    return adopt(recipe, source.recipe()) if recipe.refit.run and source.exists() else recipe
+
+
+def set_up(recipe: Recipe, *, world_size: int = 1, own_network: bool = True) -> SetUp:
+    """Check the headers of all image files, and resolve the automatic settings of a recipe.
+
+    Args:
+        world_size: number of processes that train together; the batch is divided among them.
+        own_network: whether the run trains the network of the recipe; the settings of another network are not chosen.
+
+    Raises:
+        WorkError: a file is damaged.
+        RequestError: settings are automatic, and the data are no images.
+    """
+    splits = load_splits(recipe.data)
+    facts = read_facts(recipe, splits)
+    ready = _chosen(recipe, splits, facts, world_size=world_size, own_network=own_network)
+    return replace(ready, notes=(*ready.notes, *_data_notes(recipe, splits)))
+
+
+def _data_notes(recipe: Recipe, splits: Splits) -> list[str]:
+    """What is not as the user may think: files that are not used, classes that calibration does not see."""
+    notes = []
+    if recipe.data.source == "folder" and recipe.data.root:
+        root = Path(recipe.data.root).expanduser()
+        places = [Path(recipe.data.train).expanduser()] if recipe.data.train else split_folders(root).values()
+        ignored: Counter[str] = Counter()
+        for place in places:
+            ignored.update(list_folder(place).ignored if place is not None else {})
+        notes += [f"warning: {line}" for line in [ignored_line(ignored)] if line]
+    # A protocol without a calibration split says so itself.
+    if len(splits.calibration) and (missing := splits.missing_from_calibration):
+        named = ", ".join(splits.class_names[label] for label in missing[:MAX_NAMED])
+        more = " ..." if len(missing) > MAX_NAMED else ""
+        notes.append(f"warning: without calibration examples: {len(missing)} classes ({named}{more})")
+    return notes
+
+
+def _chosen(recipe: Recipe, splits: Splits, facts: DataFacts | None, *, world_size: int, own_network: bool) -> SetUp:
+    """Resolve the automatic settings; for arguments see `set_up`."""
+    if facts is None:
+        if recipe.train.automatic:
+            raise RequestError(
+                f"train.automatic={','.join(recipe.train.automatic)} needs images, and data.source="
+                f"{recipe.data.source} has rows of features; leave it out"
+            )
+        return SetUp(recipe)
+    if not recipe.train.automatic:
+        # Images in memory have the size that they have.
+        checked = own_network and isinstance(splits.train, EncodedImages)
+        return SetUp(recipe, tuple(f"warning: {text}" for text in contradictions(facts, recipe) if checked))
+    values = choose_settings(facts, recipe)
+    parts = world_size * recipe.train.accumulate
+    values["train.batch_size"] = -(-values["train.batch_size"] // parts) * parts
+    chosen = resolve(recipe, values)
+    if not own_network:
+        return SetUp(chosen, (_summary(facts, chosen, None),))
+    chosen = _with_heads(recipe, chosen, len(facts.class_counts))
+    machine = _machine(chosen)
+    speed = Speed(chosen, splits, machine, len(facts.class_counts))
+    chosen = _fit_time(recipe, chosen, facts, speed)
+    notes = [_summary(facts, chosen, speed.run_seconds(chosen, facts))]
+    wanted = values["train.epochs"]
+    if chosen.train.epochs < min(wanted, MIN_EPOCHS) and "train.epochs" in recipe.train.automatic:
+        hours = wanted * speed.epoch_seconds(chosen, facts) / 3600 / RESERVE
+        notes.append(
+            f"warning: {chosen.train.epochs} epochs fit into --train.hours {chosen.train.hours:g}, and {wanted} would "
+            f"be better; they take --train.hours {hours:.1f}"
+        )
+    notes += [f"warning: {text}" for text in contradictions(facts, chosen)]
+    return SetUp(chosen, tuple(notes))
+
+
+def read_facts(recipe: Recipe, splits: Splits) -> DataFacts | None:
+    """What the headers of all files say about the data; None for rows of features.
+
+    Raises:
+        UnreadableImageError: a file is damaged, and `data.unreadable` is `stop`.
+    """
+    counts, calibration = tuple(splits.class_counts_C.tolist()), len(splits.calibration)
+    train = splits.train
+    if isinstance(train, EncodedImages):
+        parts = {"train": train, "calibration": splits.calibration, "test": splits.test}
+        found = check_headers(parts, limits_of(recipe.data), unreadable=recipe.data.unreadable)["train"]
+        return DataFacts(side=found.side, grey=found.grey, class_counts=counts, calibration=calibration)
+    if isinstance(train, LabelledImages):
+        height, width, channels = train.example_shape
+        return DataFacts(side=min(height, width), grey=channels == 1, class_counts=counts, calibration=calibration)
+    return None
+
+
+def _summary(facts: DataFacts, recipe: Recipe, seconds: float | None) -> str:
+    """Such as `28 px grey, 2,800 images ... -> 32 px, resnet20, 89 epochs, about 9 minutes on 2 threads`."""
+    text = f"{facts.describe()} -> {recipe.data.image_size} px"
+    if seconds is None:
+        return f"{text}, {recipe.train.epochs} epochs"
+    threads = recipe.train.threads or torch.get_num_threads()
+    return (
+        f"{text}, {recipe.model.backbone}, {recipe.train.epochs} epochs, about {rough_duration(seconds)} on "
+        f"{threads} thread{'s' if threads > 1 else ''}"
+    )
+
+
+def rough_duration(seconds: float) -> str:
+    """Such as `40 seconds`, `9 minutes` or `1.5 hours`."""
+    if seconds < 90:
+        return f"{max(5, round(seconds / 5) * 5)} seconds"
+    return f"{round(seconds / 60)} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+
+
+def _with_heads(recipe: Recipe, chosen: Recipe, classes: int) -> Recipe:
+    """Choose the largest early heads that are cheap beside the backbone."""
+    if not chosen.model.exits or "model.head_filters" not in recipe.train.automatic:
+        return chosen
+    for filters in HEAD_FILTERS:
+        model = chosen.model.model_copy(update={"head_filters": filters})
+        cost = cost_of(model, classes, chosen.data.image_size)
+        if cost.relative[0] <= MAX_FIRST_EXIT and sum(cost.heads[:-1]) <= MAX_HEADS * cost.plain:
+            break
+    return chosen.model_copy(update={"model": model})
+
+
+def _machine(recipe: Recipe) -> Machine:
+    train = recipe.train
+    return choose_machine(
+        device=train.device,
+        precision=train.precision,
+        compile="off",
+        channels_last=train.channels_last,
+        threads=train.threads,
+        work=0.0,
+    )
+
+
+def _fit_time(recipe: Recipe, chosen: Recipe, facts: DataFacts, speed: Speed) -> Recipe:
+    """Lower the side of large images, then the number of epochs, until the run fits into `train.hours`."""
+    opened, budget = set(recipe.train.automatic), RESERVE * 3600 * chosen.train.hours - FINISH_SECONDS
+    if "data.image_size" in opened and chosen.data.image_size > SMALL_SIDE:
+        for side in (one for one in LARGE_SIDES if one <= chosen.data.image_size):
+            values = {"data.image_size": side, **augmentation_settings(facts, side)}
+            smaller = _replace(chosen, {name: value for name, value in values.items() if name in opened})
+            if speed.epoch_seconds(smaller, facts) * min(MIN_EPOCHS, chosen.train.epochs) <= budget:
+                break
+        chosen = smaller
+    if "train.epochs" in opened:
+        fitting = int(budget / speed.epoch_seconds(chosen, facts))
+        chosen = _replace(chosen, {"train.epochs": max(1, min(chosen.train.epochs, fitting))})
+    return chosen
+
+
+def _replace(recipe: Recipe, values: dict[str, Any]) -> Recipe:
+    opened = recipe.train.model_copy(update={"automatic": tuple(values)})
+    return resolve(recipe.model_copy(update={"train": opened}), values)

@@ -1,0 +1,144 @@
+"""The set-up of a run from its data: cheap heads, a length that fits the time, resolved settings in recipe.toml."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from elfnet.errors import RequestError, WorkError
+from elfnet.recipe.load import load_recipe
+from elfnet.recipe.schema import Recipe
+from elfnet.run.info import Machine
+from elfnet.sweep.grid import SweepDirectory, expand_grid, resolve_automatic
+from elfnet.train import speed
+from elfnet.train.automatic import rough_duration, set_up
+from elfnet.train.logging import Silent
+from elfnet.train.run import train_recipe
+from elfnet.train.speed import cost_of, time_steps
+
+MACHINE = Machine(device="cpu", precision="float32", compile=False, channels_last=True, threads=1)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    for name, number in (("a", 40), ("b", 12)):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        for index in range(number):
+            pixels = rng.integers(0, 256, (20, 24), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "images" / name / f"{index}.png")
+    return tmp_path / "images"
+
+
+@pytest.fixture(autouse=True)
+def fixed_speed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A machine that takes a hundredth of a second per image; returns the backbones that were timed."""
+    timed: list[str] = []
+
+    def fixed(recipe: Recipe, *_: Any) -> float:
+        timed.append(recipe.model.backbone)
+        return 0.01
+
+    monkeypatch.setattr(speed, "time_steps", fixed)
+    monkeypatch.setattr(speed, "time_reading", lambda *_: 0.0)
+    return timed
+
+
+def folder(root: Path, **settings: Any) -> Recipe:
+    return load_recipe("folder", {"data.root": str(root), "train.compile": "off", **settings})
+
+
+def test_says_what_it_found_chose_and_how_long_it_takes(root: Path) -> None:
+    ready = set_up(folder(root, **{"train.threads": 2}))
+    # 37 training images a 0.01 s and 5 calibration images at a third of it, 100 epochs, and the fixed end.
+    assert ready.notes == (
+        "20 px grey, 37 images of 2 classes (28 to 9 per class) -> 32 px, resnet14, 100 epochs, about 55 seconds on "
+        "2 threads",
+    )
+    assert ready.recipe.train.automatic == ()
+
+
+@pytest.mark.parametrize("backbone", ["resnet8", "resnet14", "resnet20", "resnet32"])
+def test_heads_are_cheap_beside_the_backbone(root: Path, backbone: str) -> None:
+    recipe = set_up(folder(root, **{"model.backbone": backbone})).recipe
+    cost = cost_of(recipe.model, 2, recipe.data.image_size)
+    assert cost.relative[0] <= 0.10
+    assert sum(cost.heads[:-1]) <= 0.12 * cost.plain
+
+
+def test_epochs_fit_into_the_hours_and_a_short_time_is_a_warning(root: Path) -> None:
+    ready = set_up(folder(root, **{"train.hours": 20 / 3600}))
+    assert ready.recipe.train.epochs == 7
+    assert "7 epochs fit into --train.hours" in ready.notes[1]
+    assert set_up(folder(root, **{"train.hours": 1e-6, "train.epochs": 9})).recipe.train.epochs == 9
+
+
+def test_large_images_are_shown_smaller_if_time_is_short(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for index in range(6):
+            Image.new("RGB", (240, 300), (40 * index, 0, 0)).save(tmp_path / name / f"{index}.png")
+    sizes = [set_up(folder(tmp_path, **{"train.hours": hours})).recipe.data.image_size for hours in (1.0, 30 / 3600)]
+    assert sizes == [224, 160]
+
+
+def test_a_new_run_is_timed_once_and_a_resumed_one_never(root: Path, tmp_path: Path, fixed_speed: list[str]) -> None:
+    recipe = folder(root, **{"train.epochs": 2, "model.backbone": "resnet8", "data.image_size": 16})
+    run = train_recipe(recipe, tmp_path / "run", observer=Silent(), stop_after=lambda done: done == 1)
+    stored = run.recipe()
+    assert (stored.train.automatic, stored.data.augment, stored.data.normalise) == ((), "crop", "measured")
+    assert fixed_speed == ["resnet8"]
+    train_recipe(recipe, tmp_path / "run", resume=True, observer=Silent())
+    train_recipe(stored, tmp_path / "run", resume=True, observer=Silent())
+    assert len(run.log()) == 2
+    assert fixed_speed == ["resnet8"]
+
+
+def test_a_damaged_test_image_stops_before_training(root: Path, tmp_path: Path) -> None:
+    (root / "a" / "39.png").write_bytes(b"broken")
+    with pytest.raises(WorkError, match=r"39.png is damaged"):
+        train_recipe(folder(root), tmp_path / "run", observer=Silent())
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_sweep_is_timed_once(root: Path, tmp_path: Path, fixed_speed: list[str]) -> None:
+    over = {"train.seed": ["0", "1"]}
+    sweep = SweepDirectory(tmp_path / "sweep")
+    cells = resolve_automatic(expand_grid("folder", {"data.root": str(root)}, over), sweep)
+    assert [cell.recipe.train.automatic for cell in cells] == [(), ()]
+    assert cells[0].recipe.train.epochs == cells[1].recipe.train.epochs == 100
+    sweep.open(over, cells)
+    again = resolve_automatic(expand_grid("folder", {"data.root": str(root)}, over), sweep)
+    assert again == cells
+    assert fixed_speed == ["resnet14"]
+
+
+def test_features_have_no_automatic_settings(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "rows.npz", X=rng.normal(size=(60, 4)).astype(np.float32), y=np.arange(60) % 2)
+    recipe = load_recipe("features", {"data.train": str(tmp_path / "rows.npz"), "train.automatic": ["train.epochs"]})
+    with pytest.raises(RequestError, match=r"train.automatic=train.epochs needs images"):
+        set_up(recipe)
+
+
+def test_the_first_step_does_not_count() -> None:
+    recipe = load_recipe("folder", {"model.backbone": "resnet8", "train.batch_size": 2})
+    # Steps of 9, 1, 1 and 2 seconds.
+    ticks = iter([0.0, 9.0, 10.0, 11.0, 20.0, 21.0, 30.0, 32.0])
+    assert time_steps(recipe, MACHINE, 3, 16, lambda: next(ticks)) == 0.5
+
+
+def test_ignored_files_and_classes_without_calibration_examples_are_named(root: Path) -> None:
+    (root / "a" / "photo.HEIC").write_bytes(b"")
+    (root / "c").mkdir()
+    Image.new("L", (20, 20)).save(root / "c" / "only.png")
+    Image.new("L", (20, 20)).save(root / "c" / "second.png")
+    notes = set_up(folder(root)).notes
+    assert "warning: ignored files: 1 .heic; convert .heic to JPEG or PNG to use them" in notes
+    assert "warning: without calibration examples: 1 classes (c)" in notes
+
+
+def test_durations_are_rough() -> None:
+    assert [rough_duration(s) for s in (2, 52, 540, 7200)] == ["5 seconds", "50 seconds", "9 minutes", "2.0 hours"]
