@@ -104,7 +104,7 @@ def main() -> None:
         {
             "what": f"crop, flip, policy, Cutout and normalising of {BATCH} images in memory ({SIDE}x{SIDE}x3) on one "
             f"core, against an ELF step of ResNet-32 on {torch.get_num_threads()} threads; {ROUNDS} rounds",
-            "machine": machine.to_dict(),
+            "machine": machine.to_json(),
             "images_per_second": {
                 name: round(BATCH / sorted(times)[len(times) // 2]) for name, times in seconds.items()
             },

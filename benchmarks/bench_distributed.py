@@ -13,10 +13,12 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from lightning_fabric import Fabric
 
 from elfnet.data.loading.feed import TrainingBatch
+from elfnet.data.long_tail import head_classes
 from elfnet.exits.training_rule import TrainingRule
 from elfnet.losses.cross_entropy import CrossEntropyLoss
 from elfnet.losses.elf import ELFLoss
@@ -28,7 +30,6 @@ from elfnet.train.launch import Launch, start
 from elfnet.train.loop import Trainer
 from elfnet.train.optimizer import build_optimizer
 from elfnet.train.schedule import Schedule
-from elfnet.train.statistics import head_classes
 from timing import interleaved, ratio, write_results
 
 BATCH, CLASSES, STEPS = 128, 10, 4
@@ -76,7 +77,7 @@ def trainer(fabric: Fabric, batch_size: int, *, at_the_end: bool = False) -> Tra
         reweighting=DeferredReweighting(torch.ones(CLASSES), start=0, name="none"),
         schedule=Schedule(epochs=1, lr=0.01, warmup=0, lr_steps=(), lr_factor=1, drw_start=0),
         batches=SameBatch(batch_size),
-        is_head_C=head_classes(COUNTS),
+        is_head_C=torch.from_numpy(head_classes(np.array(COUNTS))),
         seed=0,
     )
 

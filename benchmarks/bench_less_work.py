@@ -10,32 +10,32 @@ else. Multiply-adds are counted from the log: examples shown, the exits that the
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from elfnet.evaluate.run import evaluate_run
 from elfnet.run.directory import RunDirectory, open_run
+from elfnet.run.log import EpochRecord
 from timing import write_results
 
 
 def multiply_adds(run: RunDirectory) -> float:
     """Of all forward passes of the training, heads included."""
     recipe, info = run.recipe(), run.info()
-    cost = info["multiply_adds"]
-    to_exit_E = np.cumsum(np.array(cost["stages"]) + np.array(cost["heads"]))
+    to_exit_E = np.cumsum(np.array(info.multiply_adds.stages) + np.array(info.multiply_adds.heads))
     drops = recipe.exits.after_exit == "drop" and recipe.exits.rule == "elf"
     total = 0.0
     for record in _training(run.log()):
-        per_image = float(np.dot(record["exit_share"], to_exit_E)) if drops else float(to_exit_E[-1])
+        per_image = float(np.dot(record.exit_share, to_exit_E)) if drops else float(to_exit_E[-1])
         # Convolutions are all but a thousandth of the cost, and theirs goes with the area.
-        total += record.get("examples", info["data"]["train"]) * per_image * record.get("image_side", 1.0) ** 2
+        shown = info.data.train if record.examples is None else record.examples
+        total += shown * per_image * (1.0 if record.image_side is None else record.image_side) ** 2
     return total
 
 
-def _training(log: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _training(log: Sequence[EpochRecord]) -> list[EpochRecord]:
     """Without a second stage, which has a cost of its own."""
-    return [record for record in log if record.get("stage", "training") == "training"]
+    return [record for record in log if record.stage in (None, "training")]
 
 
 def accuracy(run: RunDirectory) -> float:
@@ -47,7 +47,7 @@ def main() -> None:
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     run, plain = (open_run(Path(word)) for word in sys.argv[1:])
-    seconds = {one.root: sum(record["seconds"] for record in _training(one.log())) for one in (run, plain)}
+    seconds = {one.root: sum(record.seconds for record in _training(one.log())) for one in (run, plain)}
     settings = run.recipe()
     write_results(
         "less_work",

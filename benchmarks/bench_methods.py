@@ -25,6 +25,7 @@ from typing import Any
 
 from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import Recipe
+from elfnet.run.info import RunInfo
 from elfnet.train.logging import Silent
 from elfnet.train.run import train_recipe
 from timing import RESULTS, write_results
@@ -54,10 +55,10 @@ class Stepwise(Silent):
     def __init__(self) -> None:
         self._began = 0.0
 
-    def started(self, recipe: Recipe, info: dict[str, Any], epochs_done: int) -> None:  # noqa: ARG002 (the protocol's)
-        adds = info["multiply_adds"]
+    def started(self, recipe: Recipe, info: RunInfo, epochs_done: int) -> None:  # noqa: ARG002 (the protocol's)
+        adds = info.multiply_adds
         # Each image of BBN's two batches goes through one of the two branches, so through one plain network.
-        work = 2.0 if recipe.model.branches == 2 else (sum(adds["stages"]) + sum(adds["heads"])) / RESNET32
+        work = 2.0 if recipe.model.branches == 2 else (sum(adds.stages) + sum(adds.heads)) / RESNET32
         print(work, flush=True)
         self._began = time.process_time()
 

@@ -23,8 +23,9 @@ from elfnet.losses.elf import ELFLoss
 from elfnet.losses.weighting import weighted_batch_mean
 from elfnet.models.build import build_network
 from elfnet.models.flops import count_cost
+from elfnet.run.info import Machine
 from elfnet.train.forward import ExitingForward
-from elfnet.train.machine import Machine, choose_machine
+from elfnet.train.machine import choose_machine
 from elfnet.train.optimizer import build_optimizer
 from elfnet.train.statistics import EpochStatistics
 from timing import interleaved, ratio, write_results
@@ -121,7 +122,7 @@ def main() -> None:
         "resnet50_step",
         {
             "what": f"ResNet-50 in training, {SIDE} x {SIDE}; ratios of times measured in turn, {ROUNDS} rounds",
-            "machine": machine.to_dict(),
+            "machine": machine.to_json(),
             "images_per_second": {name: round(BATCH / statistics.median(times), 2) for name, times in seconds.items()},
             f"ELF against plain, {BATCH} images (aim: at most 1.3)": ratio(seconds, "elf", "plain"),
             "multiply-adds of the exit heads relative to plain (aim: at most 0.08)": share_of_heads(),

@@ -7,7 +7,6 @@ each plain network as one graph, the network with exits through the engine at se
 of the whole test split; percentiles are over all calls of all rounds.
 """
 
-import json
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -37,12 +36,12 @@ def backend_of(parts: RunParts) -> Backend:
 
 def measured_on_test(run: RunDirectory, point: str) -> dict[str, Any]:
     """What `elfnet calibrate` measured; multiply-adds in millions."""
-    metrics = json.loads(run.metrics_file.read_text())
-    found = metrics["points"][point]
+    results = run.results()
+    found = results.points[point]
     return {
-        "accuracy": round(found["accuracy"], 4),
-        "accuracy_by_group": found["accuracy_by_group"],
-        "million_multiply_adds": round(found["mean_cost"] * metrics["plain_multiply_adds"] / 1e6, 2),
+        "accuracy": round(found.accuracy, 4),
+        "accuracy_by_group": found.accuracy_by_group,
+        "million_multiply_adds": round(found.mean_cost * results.plain_multiply_adds / 1e6, 2),
     }
 
 

@@ -25,9 +25,10 @@ from elfnet.losses.elf import ELFLoss
 from elfnet.losses.weighting import weighted_batch_mean
 from elfnet.models.build import build_network
 from elfnet.models.flops import count_cost
+from elfnet.run.info import Machine
 from elfnet.train.ema import WeightAverage
 from elfnet.train.forward import ExitingForward
-from elfnet.train.machine import Machine, choose_machine, tune_malloc
+from elfnet.train.machine import choose_machine, tune_malloc
 from elfnet.train.optimizer import build_optimizer
 from elfnet.train.statistics import EpochStatistics
 from timing import interleaved, ratio, write_results
@@ -186,7 +187,7 @@ def main() -> None:
         "training_step",
         {
             "what": f"one training step, ResNet-32, batch {BATCH}; ratios of times measured in turn, {ROUNDS} rounds",
-            "machine": {"plain and mask": machine.to_dict(), "drop": shrinking.to_dict()},
+            "machine": {"plain and mask": machine.to_json(), "drop": shrinking.to_json()},
             "images_per_second": {
                 name: round(BATCH / sorted(times)[len(times) // 2]) for name, times in seconds.items()
             },

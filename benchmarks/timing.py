@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from elfnet.train.machine import describe_environment
+from elfnet.train.machine import hardware, package_versions
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -35,7 +35,7 @@ def ratio(seconds: Mapping[str, list[float]], slow: str, fast: str) -> dict[str,
 
 def write_results(name: str, results: Mapping[str, Any]) -> None:
     """Print, and keep under benchmarks/results/ with what they were measured on."""
-    environment = {key: value for key, value in describe_environment().items() if key != "command"}
+    environment = {"versions": package_versions(), "hardware": hardware().to_json()}
     command = f"python benchmarks/bench_{name}.py"
     content = {"command": command, **results, "environment": environment}
     RESULTS.mkdir(exist_ok=True)

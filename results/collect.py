@@ -24,34 +24,36 @@ GROUPS = ("many", "medium", "few")
 HERE = Path(__file__).parent
 NOT_RUNS = ("comparisons.json", "rules.json", "hard-images.json")
 PER_EXIT = ("budget=", "within-", "worst-group-within-", "risk=")
-KEPT: tuple[str, ...] = ("n", "accuracy", "accuracy_by_group", "accuracy_by_class", "balanced_accuracy", "macro_f1")
-KEPT += ("mean_cost", "worst_cost", "exit_share", "exit_share_by_group", "thresholds")
+KEPT = {"n", "accuracy", "accuracy_by_group", "accuracy_by_class", "balanced_accuracy", "macro_f1"}
+KEPT |= {"mean_cost", "worst_cost", "exit_share", "exit_share_by_group", "thresholds"}
 
 
 def record_of(run: RunDirectory) -> dict[str, Any]:
     """What is worth keeping of a run: how it was made, what it measured, how training went."""
-    info, log, metrics = run.info(), run.log(), json.loads(run.metrics_file.read_text())
+    info, log, results = run.info(), run.log(), run.results()
     recipe = run.recipe().model_dump(mode="json")
     recipe["data"] |= {"directory": "", "root": ""}  # where the files lay says nothing about the result
-    switch = [record["epoch"] for record in log if record["weights"] != "none"]
+    switch = [record.epoch for record in log if record.weights != "none"]
     before = log[switch[0] - 1] if switch and switch[0] > 0 else log[-1]
     return {
         "recipe": recipe,
-        "versions": info["versions"],
-        "hardware": info["hardware"],
-        "machine": info["machine"],
-        "class_counts": info["data"]["class_counts"],
-        "data_fingerprint": info["data"]["fingerprint"],
-        "checkpoint_sha256": metrics["checkpoint_sha256"],
+        "versions": info.versions,
+        "hardware": info.hardware.to_json(),
+        "machine": info.machine.to_json(),
+        "class_counts": info.data.class_counts,
+        "data_fingerprint": info.data.fingerprint,
+        "checkpoint_sha256": results.checkpoint_sha256,
         "epochs": len(log),
-        "training_minutes": round(sum(record["seconds"] for record in log) / 60, 1),
+        "training_minutes": round(sum(record.seconds for record in log) / 60, 1),
         "policy": {point["name"]: point["expected"] for point in json.loads(run.policy_file.read_text())["points"]},
         "test": {
-            "points": {name: {key: point[key] for key in KEPT} for name, point in metrics["points"].items()},
-            "exits": metrics["exits"],
-            "curve": metrics["curve"],
+            "points": {
+                name: point.model_dump(mode="json", include=set(KEPT)) for name, point in results.points.items()
+            },
+            "exits": [quality.to_json() for quality in results.exits],
+            "curve": [point.to_json() for point in results.curve],
         },
-        "training": {"before_the_drop": before, "last": log[-1]},
+        "training": {"before_the_drop": before.to_json(), "last": log[-1].to_json()},
     }
 
 

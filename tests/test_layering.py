@@ -26,7 +26,7 @@ ORDER = (
     "serve",
     "cli",
 )
-FOUNDATION = {"errors", "registry", "atomic", "cluster", "extras", "file_lock", "lazy", "version"}
+FOUNDATION = {"errors", "registry", "atomic", "cluster", "extras", "file_lock", "lazy", "strict", "version"}
 # The package itself and `python -m elfnet` stand above all others.
 FILES = sorted({*ROOT.rglob("*.py")} - {ROOT / "__init__.py", ROOT / "__main__.py"})
 

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from elfnet.calibrate.confidence import fit_scales
     from elfnet.calibrate.family import Family
     from elfnet.calibrate.fit import FamilyRequest, fit_family
-    from elfnet.calibrate.geometric import geometric_policy
-    from elfnet.calibrate.per_exit import thresholds_for_budget, thresholds_for_floor
+    from elfnet.calibrate.per_exit import geometric_policy, thresholds_for_budget, thresholds_for_floor
     from elfnet.calibrate.risk.control import control_risk, control_risks
     from elfnet.calibrate.run import calibrate_run, measure_run
     from elfnet.evaluate.confidence import compute_confidences
@@ -60,7 +59,7 @@ _HOME = {
     "fit_family": "elfnet.calibrate.fit",
     "fit_scales": "elfnet.calibrate.confidence",
     "from_blocks": "elfnet.models.attach.from_blocks",
-    "geometric_policy": "elfnet.calibrate.geometric",
+    "geometric_policy": "elfnet.calibrate.per_exit",
     "legal_cuts": "elfnet.models.attach.cuts",
     "load": "elfnet.inference.model",
     "load_recipe": "elfnet.recipe.load",

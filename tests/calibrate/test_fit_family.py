@@ -128,8 +128,8 @@ def test_adjusted_logits_serve_every_rule(make_table: TableFactory) -> None:
     assert Family.from_dict(adjusted.to_dict()) == adjusted
     results = results_on(table, adjusted)
     right = [1.0 - (replay(table, adjusted.point("full").policy).prediction_N != table.labels_N).mean()]
-    assert [results["exits"][-1]["accuracy"]] == pytest.approx(right)
-    assert results["curve"][-1]["accuracy"] == pytest.approx(results["points"]["full"]["accuracy"])
+    assert [results.exits[-1].accuracy] == pytest.approx(right)
+    assert results.curve[-1].accuracy == pytest.approx(results.points["full"].accuracy)
 
 
 def test_a_promise_is_against_full_depth_with_the_same_adjustment(make_table: TableFactory) -> None:
@@ -205,7 +205,7 @@ def test_measured_time_as_cost(make_table: TableFactory) -> None:
     assert family.point("budget=0.6").policy.thresholds[1] == 1.0
     # Measured elsewhere, the family brings its own costs.
     test = replace(table, split="test")
-    assert results_on(test, family)["points"]["full"]["mean_cost"] == pytest.approx(1.01)
+    assert results_on(test, family).points["full"].mean_cost == pytest.approx(1.01)
     with pytest.raises(RequestError, match="for 4 exits, the exit table has 3"):
         cost.applied_to(make_table(logits_NEC=table.logits_NEC[:, 1:], cost_E=table.cost_E[1:]))
     with pytest.raises(RequestError, match="above 0"):
@@ -215,7 +215,7 @@ def test_measured_time_as_cost(make_table: TableFactory) -> None:
 
 
 def test_confusion_matrices_are_written_unless_there_are_very_many_classes(make_table: TableFactory) -> None:
-    def confusion(classes: int) -> list[list[int]] | None:
+    def confusion(classes: int) -> tuple[tuple[int, ...], ...] | None:
         table = make_table(
             logits_NEC=np.random.default_rng(0).normal(size=(202, 4, classes)).astype(np.float32),
             labels_N=np.arange(202) % classes,
@@ -223,8 +223,7 @@ def test_confusion_matrices_are_written_unless_there_are_very_many_classes(make_
             class_names=tuple(map(str, range(classes))),
         )
         family = fit_family(table, request(budgets=(), geometric_budgets=(), floors_points=()))
-        found: list[list[int]] | None = results_on(table, family)["points"]["full"]["confusion"]
-        return found
+        return results_on(table, family).points["full"].confusion
 
     assert np.sum(confusion(100) or []) == 202
     assert confusion(101) is None

@@ -1,12 +1,19 @@
-"""`elfnet data` on a user's own images."""
+"""`elfnet data` on a user's own images, and the terminal rendering of a description."""
 
+import io
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
+from rich.console import Console
+
+from elfnet.cli.data import render_description
+from elfnet.data.long_tail import GROUP_NAMES, FrequencyGroups
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -106,3 +113,115 @@ def test_mistakes_are_one_line(
     assert (found, out) == (code, "")
     assert error.count("\n") == 1
     assert expected in error
+
+
+NO_DUPLICATES: dict[str, Any] = {
+    "files": 15,
+    "megabytes": 0.5,
+    "shorter_side": {"smallest": 7, "median": 10, "largest": 12},
+    "longer_side": {"smallest": 8, "median": 11, "largest": 30},
+    "unreadable": [],
+    "duplicates_across_splits": [],
+    "duplicates_within_splits": 0,
+    "duplicates_of_different_classes": [],
+}
+
+
+def facts(counts: Sequence[int], names: Sequence[str] | None = None, **more: Any) -> dict[str, Any]:
+    """A description of classes with these training counts."""
+    groups = FrequencyGroups()
+    group_C, count_C = groups.of_classes(counts), np.array(counts)
+    return {
+        "source": "birds",
+        "classes": len(counts),
+        "examples": {"train": int(count_C.sum()), "calibration": 80},
+        "largest_class": max(counts),
+        "smallest_class": min(counts),
+        "imbalance_ratio": max(counts) / min(counts),
+        "group_rule": groups.rule,
+        "groups": {
+            name: {"classes": int((group_C == index).sum()), "examples": int(count_C[group_C == index].sum())}
+            for index, name in enumerate(GROUP_NAMES)
+        },
+        "per_class": [
+            {
+                "label": label,
+                "name": f"class {label}" if names is None else names[label],
+                "group": GROUP_NAMES[group_C[label]],
+                "train": count,
+            }
+            for label, count in enumerate(counts)
+        ],
+        **more,
+    }
+
+
+def text(description: dict[str, Any], *, encoding: str = "utf-8") -> str:
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    Console(file=file, width=100).print(render_description(description))
+    file.flush()
+    buffer = file.buffer
+    assert isinstance(buffer, io.BytesIO)
+    return buffer.getvalue().decode(encoding)
+
+
+def test_one_bar_per_class_as_long_as_its_count() -> None:
+    counts = [390, 200, 100, 49]
+    lines = [line for line in text(facts(counts)).splitlines() if line.startswith("class ") and "█" in line]
+    assert [line.split()[1] for line in lines] == ["0", "1", "2", "3"]
+    assert [line.split()[3] for line in lines] == ["many", "many", "medium", "medium"]
+    lengths = [line.count("█") for line in lines]
+    assert lengths[0] > 50
+    for length, count in zip(lengths, counts, strict=True):
+        assert abs(length - lengths[0] * count / counts[0]) <= 1
+
+
+def test_the_summary_shows_counts_groups_and_ratio() -> None:
+    shown = text(facts([1800, 10, 360], image_shape=[2, 2, 1], missing_from_calibration=[1]))
+    assert "birds: 3 classes, 2 x 2 x 1 images" in shown
+    assert "examples: 2,170 train, 80 calibration" in shown
+    assert "imbalance ratio: 180  (largest class 1,800, smallest 10)" in shown
+    assert "many 2 classes / 2,160 examples, medium -, few 1 classes" in shown  # an empty group is a dash, never 0
+    assert "without calibration examples: 1 classes (1)" in shown
+
+
+def test_many_classes_are_drawn_as_a_curve_over_the_ranks() -> None:
+    counts = np.random.default_rng(1).permutation(np.arange(1, 101)).tolist()
+    shown = text(facts(counts))
+    assert "class 7" not in shown
+    assert "mean train" in shown
+    curve = [line.split() for line in shown.splitlines() if re.match(r"\d+-\d+ ", line)]
+    assert len(curve) == 40
+    assert curve[0][:3] == ["1-3", "99", "medium"]  # the mean of 100, 99 and 98
+    assert curve[-1][0] == "99-100"
+    assert curve[-1][2] == "few"
+    means = [int(line[1]) for line in curve]
+    assert means == sorted(means, reverse=True)
+
+
+def test_class_names_are_never_markup() -> None:
+    shown = text(facts([30, 30], ["[bold]x[/bold]", "[/nothing]"], source="[red]set"))
+    assert "[bold]x[/bold]" in shown
+    assert "[/nothing]" in shown
+    assert "[red]set" in shown
+
+
+def test_a_terminal_without_unicode_gets_plain_characters() -> None:
+    assert "####" in text(facts([40, 20, 10]), encoding="ascii")
+
+
+def test_groups_of_a_table() -> None:
+    shown = text(facts([3, 1], group_column={"train": {"groups": 3, "largest": 2}}))
+    assert "train: 3 groups that stay together, the largest of 2" in shown
+
+
+def test_a_deep_check_with_long_lists_cut() -> None:
+    pairs = [["a/1.png", "b/1.png"]]
+    files = NO_DUPLICATES | {"unreadable": [f"image {i} is empty" for i in range(15)]}
+    files |= {"duplicates_within_splits": 5, "duplicates_of_different_classes": pairs}
+    shown = text(facts([9, 6], files=files))
+    assert "files: 15, 0.5 MB; smallest / median / largest shorter side 7 / 10 / 12, longer side 8 / 11 / 30" in shown
+    assert "unreadable: 15\n  image 0 is empty\n" in shown
+    assert "  image 9 is empty\n  ... and 5 more\n" in shown
+    assert "same content in two splits: 0\n" in shown
+    assert "same content within a split: 5; with different classes: 1\n  a/1.png = b/1.png\n" in shown

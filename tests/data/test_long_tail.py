@@ -13,6 +13,7 @@ from elfnet.data.long_tail import (
     class_of_rank,
     explicit_counts,
     exponential_counts,
+    head_classes,
     long_tailed_subset,
     pareto_counts,
     step_counts,
@@ -255,3 +256,17 @@ def test_large_data_sets(classes: int, largest: int, smallest: int) -> None:
     labels = np.repeat(np.arange(classes), np.array(counts) + 10)
     subset = long_tailed_subset(labels, counts, classes=classes, subset_seed=0, class_order_seed=None)
     assert np.bincount(labels[subset.indices]).tolist() == counts
+
+
+@pytest.mark.parametrize(
+    ("counts", "head"),
+    [
+        ([50, 40, 30, 20], [True, True, False, False]),
+        ([20, 50, 30, 40], [False, True, False, True]),
+        ([9, 8, 7], [True, True, False]),
+        ([5, 5, 5, 5], [True, True, False, False]),
+        ([1], [True]),
+    ],
+)
+def test_head_is_the_more_frequent_half(counts: list[int], head: list[bool]) -> None:
+    assert head_classes(np.array(counts)).tolist() == head

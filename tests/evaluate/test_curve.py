@@ -96,7 +96,7 @@ def test_a_plain_network_has_one_point(make_table: TableFactory) -> None:
 
 def test_points_are_json_and_empty_groups_none(make_table: TableFactory) -> None:
     content = [
-        point.to_dict() for point in curve(compute_confidences(make_table(class_counts_C=np.full(6, 50))), points=5)
+        point.to_json() for point in curve(compute_confidences(make_table(class_counts_C=np.full(6, 50))), points=5)
     ]
     assert json.loads(json.dumps(content, allow_nan=False)) == content
     assert content[0]["accuracy_by_group"]["many"] is None

@@ -33,7 +33,7 @@ def test_equals_a_policy_that_sends_everybody_there(make_table: TableFactory) ->
         assert quality.accuracy_by_group["medium"] is None
         assert quality.mean_confidence == pytest.approx(derived.confidence_NE[:, k].mean())
         assert quality.calibration_error == calibration_error(derived.confidence_NE[:, k], derived.correct_NE[:, k])
-        assert json.loads(json.dumps(quality.to_dict())) == quality.to_dict()
+        assert json.loads(json.dumps(quality.to_json())) == quality.to_json()
 
 
 def test_no_examples(make_table: TableFactory) -> None:

@@ -24,8 +24,8 @@ def test_against_scikit_learn(make_table: TableFactory, seed: int) -> None:
     truth, answer = table.labels_N, result.prediction_N
     assert metrics.balanced_accuracy == pytest.approx(balanced_accuracy_score(truth, answer))
     assert metrics.macro_f1 == pytest.approx(f1_score(truth, answer, average="macro"))
-    assert metrics.confusion_CC is not None
-    np.testing.assert_array_equal(metrics.confusion_CC, confusion_matrix(truth, answer))
+    assert metrics.confusion is not None
+    np.testing.assert_array_equal(metrics.confusion, confusion_matrix(truth, answer))
     assert metrics.accuracy == np.mean(truth == answer)
 
 
@@ -94,9 +94,9 @@ def test_worst_cost_counts_exits_that_nobody_happened_to_reach(make_table: Table
     assert metrics.worst_cost == table.cost_E[3]
 
 
-def test_to_dict_is_json(make_table: TableFactory) -> None:
+def test_metrics_are_json(make_table: TableFactory) -> None:
     table = make_table(class_counts_C=np.full(6, 50))
-    content = measure(table, replay(table, full_depth(4, 1.0))).to_dict()
+    content = measure(table, replay(table, full_depth(4, 1.0))).to_json()
     assert json.loads(json.dumps(content, allow_nan=False)) == content
     assert content["accuracy_by_group"]["few"] is None
     assert np.array(content["confusion"]).sum() == 300
@@ -104,7 +104,7 @@ def test_to_dict_is_json(make_table: TableFactory) -> None:
 
 def test_confusion_can_be_left_out(make_table: TableFactory) -> None:
     table = make_table()
-    assert measure(table, replay(table, full_depth(4, 1.0)), with_confusion=False).to_dict()["confusion"] is None
+    assert measure(table, replay(table, full_depth(4, 1.0)), with_confusion=False).confusion is None
 
 
 def test_no_examples(make_table: TableFactory) -> None:

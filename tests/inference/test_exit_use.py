@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from elfnet.calibrate.measured_cost import MeasuredCost
-from elfnet.calibrate.operating_point import Expected, OperatingPoint
+from elfnet.calibrate.operating_point import OperatingPoint
+from elfnet.calibrate.policy_file import Expected
 from elfnet.exits.policy import NEVER, Policy
 from elfnet.inference.exit_use import exit_use, without_unprofitable_exits
 

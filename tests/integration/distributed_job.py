@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 from elfnet.data.images.policies import RandAugment
 from elfnet.data.images.transforms import Augmentation
-from elfnet.data.loading.features import FeatureSource
 from elfnet.data.loading.feed import BatchSource, SampledFeed, TrainingBatch
-from elfnet.data.loading.memory import AugmentedSource
+from elfnet.data.loading.memory import AugmentedSource, FeatureSource
 from elfnet.data.loading.normalise import Normalisation
+from elfnet.data.long_tail import head_classes
 from elfnet.data.sources.features import FeatureRows
 from elfnet.data.types import Ints
 from elfnet.exits.training_rule import TrainingRule
@@ -35,6 +35,7 @@ from elfnet.models.experts import ExpertNetwork
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import Recipe
+from elfnet.run.log import EpochRecord
 from elfnet.train.distributed import DistributedContext, SharedRequestError
 from elfnet.train.forward import ExitingForward
 from elfnet.train.launch import Launch, start
@@ -42,7 +43,6 @@ from elfnet.train.loop import Trainer
 from elfnet.train.optimizer import build_optimizer
 from elfnet.train.run import train_recipe
 from elfnet.train.schedule import Schedule
-from elfnet.train.statistics import head_classes
 
 FEATURES, CLASSES, EPOCHS, SWITCH, BATCH = 6, 3, 4, 2, 8
 COUNTS = (30, 14, 5)  # 49 examples: the last batch of an epoch has one, and one of two processes gets nothing of it
@@ -117,7 +117,7 @@ def trajectory(
     distil: float = 0,
     experts: bool = False,
     mix: str = "",
-) -> tuple[list[Tensor], list[dict[str, Any]], list[bool]]:
+) -> tuple[list[Tensor], list[EpochRecord], list[bool]]:
     """Weights after every epoch, the log, and whether anyone of this process's share reached the last exit, by step."""
     trained = network_with_experts() if experts else network(16 if mix in ("cutmix", "cmo") else FEATURES)
     mixing = mixing_of(mix)
@@ -148,7 +148,7 @@ def trajectory(
             shard=DistributedContext(fabric).shard,
             pairing=mixing,
         ),
-        is_head_C=head_classes(COUNTS),
+        is_head_C=torch.from_numpy(head_classes(np.array(COUNTS))),
         seed=1,
         accumulate=accumulate,
         mixing=mixing or unmixed,

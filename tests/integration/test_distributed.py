@@ -111,7 +111,7 @@ def test_one_process_ran_out_of_examples_while_the_other_had_some(two: Path) -> 
 
 
 def test_only_the_first_process_writes_and_all_share_a_refusal(two: Path) -> None:
-    assert [record["epoch"] for record in RunDirectory(two / "two").log()] == [0, 1]
+    assert [record.epoch for record in RunDirectory(two / "two").log()] == [0, 1]
     assert [_found(two, rank)["first"] for rank in range(2)] == [True, False]
     for rank in range(2):
         assert "holds a run already" in _found(two, rank)["refusal"]
@@ -123,17 +123,17 @@ def test_evaluation_counts_every_example_once(two: Path) -> None:
     table = evaluate_run(run, "calibration")
     prediction_N = table.logits_NEC[:, -1].argmax(axis=1)
     recalls = [(prediction_N[table.labels_N == c] == c).mean() for c in range(10)]
-    assert run.log()[-1]["calibration_balanced_accuracy"] == pytest.approx(np.mean(recalls), abs=1e-9)
-    assert run.info()["devices"] == 2
+    assert run.log()[-1].calibration_balanced_accuracy == pytest.approx(np.mean(recalls), abs=1e-9)
+    assert run.info().devices == 2
 
 
 def test_a_run_goes_on_with_another_number_of_processes(two: Path, job: ModuleType) -> None:
     run = RunDirectory(two / "stopped")
     assert load_checkpoint(run.checkpoint("last")).epochs_done == 1
     train_recipe(job.recipe(), run.root, resume=True)
-    assert [record["epoch"] for record in run.log()] == [0, 1]
-    assert run.log()[0]["loss"] == RunDirectory(two / "two").log()[0]["loss"]
-    assert run.log()[1]["loss"] == pytest.approx(RunDirectory(two / "two").log()[1]["loss"], rel=0.1)
+    assert [record.epoch for record in run.log()] == [0, 1]
+    assert run.log()[0].loss == RunDirectory(two / "two").log()[0].loss
+    assert run.log()[1].loss == pytest.approx(RunDirectory(two / "two").log()[1].loss, rel=0.1)
 
 
 def test_a_second_stage_is_that_of_one_process(two: Path, job: ModuleType, tmp_path: Path) -> None:
@@ -147,14 +147,14 @@ def test_a_second_stage_is_that_of_one_process(two: Path, job: ModuleType, tmp_p
         assert torch.equal(tensor, other[name]) or "classifier" in name
         assert torch.equal(tensor, begun.get(name, torch.zeros(()))) is ("classifier" not in name)
     for one, two_ in zip(ours.log(), theirs.log(), strict=True):
-        assert one["loss"] == pytest.approx(two_["loss"], rel=1e-5)
-        assert one["calibration_balanced_accuracy"] == two_["calibration_balanced_accuracy"]
+        assert one.loss == pytest.approx(two_.loss, rel=1e-5)
+        assert one.calibration_balanced_accuracy == two_.calibration_balanced_accuracy
 
 
 def test_both_stages_of_one_run(two: Path) -> None:
     """The second stage starts in processes that have trained the first."""
     run = RunDirectory(two / "both")
-    assert [record["stage"] for record in run.log()] == ["training"] * 2 + ["balanced"] * 2
+    assert [record.stage for record in run.log()] == ["training"] * 2 + ["balanced"] * 2
     weights, begun = (load_checkpoint(RunDirectory(two / name).checkpoint("last")).weights for name in ("both", "two"))
     for name, tensor in weights.items():
         assert torch.equal(tensor, begun.get(name, torch.zeros(()))) is ("classifier" not in name)

@@ -44,7 +44,7 @@ def test_trains_goes_on_and_is_evaluated(
     assert np.isfinite(table.logits_NEC).all()
     assert (table.exits > 1) == recipe.model.exits
     for record in straight.log():
-        assert np.isfinite(record["loss"])
+        assert np.isfinite(record.loss)
 
 
 def test_every_method_has_a_name_of_its_own() -> None:

@@ -29,8 +29,8 @@ def test_health_records_are_trained_calibrated_and_measured(tmp_path: Path) -> N
     recipe = load_recipe("features/joint-ce-drw", settings)
     run = train_recipe(recipe, tmp_path / "whole")
     results = measure_run(run, calibrate_run(run))
-    assert results["points"]["full"]["accuracy"] > 0.9
-    assert run.info()["data"]["image_shape"] == [1, 1, 60]
+    assert results.points["full"].accuracy > 0.9
+    assert run.info().data.image_shape == (1, 1, 60)
     train_recipe(recipe, tmp_path / "parts", stop_after=lambda done: done == 6)
     parts = train_recipe(recipe, tmp_path / "parts", resume=True)
     assert load_checkpoint(parts.checkpoint("last")).sha256 == load_checkpoint(run.checkpoint("last")).sha256

@@ -39,7 +39,9 @@ def test_frozen_backbone_stays_and_heads_learn(
     after = _weights(run)
     assert all(torch.equal(value, start[name]) for name, value in after.items() if name.startswith("stages."))
     assert not torch.equal(after["heads.0.trunk.0.weight"], start["heads.0.trunk.0.weight"])
-    assert run.info()["weights"]["summary"].startswith("loaded 44 of 44 tensors from ")
+    weights = run.info().weights
+    assert weights is not None
+    assert weights.summary.startswith("loaded 44 of 44 tensors from ")
     assert evaluate_run(run, "test").exits == 4
 
 

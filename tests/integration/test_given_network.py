@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -31,6 +31,7 @@ from elfnet.recipe.load import save_recipe
 from elfnet.recipe.schema import Recipe
 from elfnet.run.checkpoint import load_checkpoint, tensors_sha256
 from elfnet.run.directory import RunDirectory
+from elfnet.run.results import Results
 from elfnet.train.run import train_recipe
 
 EXAMPLE = torch.linspace(-1, 1, 2 * 32 * 32).view(2, 1, 32, 32)
@@ -65,7 +66,7 @@ class Trained(NamedTuple):
     run: RunDirectory
     model: nn.Module
     family: Family
-    results: dict[str, Any]
+    results: Results
     bundle: Path
 
 
@@ -78,7 +79,7 @@ def trained(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Trained
     results = measure_run(run, family, network=a_network())
     # torch's exporter starts a thread that stays, so it runs here.
     network = a_network()
-    made = export_run(run, run.root.parent / "it.elfnet", network=network, measure_memory=None)
+    made = export_run(run, run.root.parent / "it.onnx", network=network, measure_memory=None)
     same = tensors_sha256(network.state_dict()) == tensors_sha256(a_network().state_dict())
     assert same, "a network that is handed in is copied"
     return Trained(run, model, family, results, made.path)
@@ -91,15 +92,15 @@ def weights(run: RunDirectory) -> str:
 def test_it_is_trained_in_place_and_measured_as_it_is(trained: Trained, recipe: Recipe) -> None:
     before, after = dict(a_model().named_parameters()), dict(trained.model.named_parameters())
     assert all(not torch.equal(before[name], after[name]) for name in before)
-    examples, data = load_splits(recipe.data).test, trained.run.info()["data"]
+    examples, data = load_splits(recipe.data).test, trained.run.info().data
     images = torch.from_numpy(examples.images_NHWC).permute(0, 3, 1, 2) / 255
-    mean, std = (torch.tensor(data[name]).view(1, -1, 1, 1) for name in ("mean", "std"))
+    mean, std = (torch.tensor(value).view(1, -1, 1, 1) for value in (data.mean, data.std))
     with torch.no_grad():
         logits_NC = trained.model.eval()((images - mean) / std)
     table = evaluate_run(trained.run, "test", network=a_network(), again=True)
     np.testing.assert_allclose(table.logits_NEC[:, -1], logits_NC.numpy(), rtol=1e-4, atol=1e-5)
     accuracy = float((logits_NC.argmax(dim=1).numpy() == examples.labels_N).mean())
-    assert trained.results["points"]["full"]["accuracy"] == pytest.approx(accuracy)
+    assert trained.results.points["full"].accuracy == pytest.approx(accuracy)
 
 
 def test_resumed_equals_uninterrupted(trained: Trained, recipe: Recipe, tmp_path: Path) -> None:
@@ -127,14 +128,14 @@ def test_bundle_answers_as_replay_does(trained: Trained, recipe: Recipe) -> None
         assert [answer.exit - 1 for answer in found] == expected.exit_N.tolist()
         left_early += sum(answer.exit == 1 for answer in found)
     assert left_early > 0
-    with pytest.raises(RequestError, match="which torch cannot rebuild from a recipe; choose backend onnxruntime"):
+    with pytest.raises(RequestError, match="holds no torch network; choose backend onnxruntime"):
         load(trained.bundle, backend="torch")
 
 
 def test_what_needs_the_network_is_refused_without_it(trained: Trained, recipe: Recipe, tmp_path: Path) -> None:
     for needs in (
         lambda: evaluate_run(trained.run, "train"),
-        lambda: export_run(trained.run, tmp_path / "x.elfnet", measure_memory=None),
+        lambda: export_run(trained.run, tmp_path / "x.onnx", measure_memory=None),
         lambda: model_of_run(trained.run),
     ):
         with pytest.raises(RequestError, match=r"trained a network passed as network=.*from Python with network="):
@@ -149,7 +150,7 @@ def test_another_network_is_refused(trained: Trained, recipe: Recipe, tmp_path: 
     for other in (a_network("4"), attach_exits(a_model(), ["2"], example=EXAMPLE, head="conv")):
         for needs in (
             lambda network: evaluate_run(trained.run, "test", network=network),
-            lambda network: export_run(trained.run, tmp_path / "x.elfnet", network=network),
+            lambda network: export_run(trained.run, tmp_path / "x.onnx", network=network),
             lambda network: train_recipe(recipe, trained.run.root, resume=True, network=network),
         ):
             with pytest.raises(RequestError, match=r"another network than the run in .* trained .* same cuts"):
@@ -254,12 +255,12 @@ def test_two_processes_train_it_if_both_build_the_same(recipe: Recipe, tmp_path:
     for rank in range(2):
         assert "not the same in every process of the run; seed torch" in (tmp_path / f"refusal-{rank}").read_text()
     run = RunDirectory(tmp_path / "run")
-    assert run.info()["devices"] == 2
+    assert run.info().devices == 2
     assert len(run.log()) == 2
     table = evaluate_run(run, "calibration", network=a_network())
     prediction_N = table.logits_NEC[:, -1].argmax(axis=1)
     recalls = [(prediction_N[table.labels_N == c] == c).mean() for c in range(10)]
-    assert run.log()[-1]["calibration_balanced_accuracy"] == pytest.approx(np.mean(recalls), abs=1e-9)
+    assert run.log()[-1].calibration_balanced_accuracy == pytest.approx(np.mean(recalls), abs=1e-9)
 
 
 @pytest.mark.slow

@@ -55,10 +55,10 @@ def weights(run: RunDirectory) -> str:
 def test_a_folder_is_trained_calibrated_and_measured(recipe: Make, tmp_path: Path) -> None:
     run = train_recipe(recipe(train__epochs=8), tmp_path / "run")
     results = measure_run(run, calibrate_run(run))
-    assert results["points"]["full"]["n"] == 7
-    assert results["points"]["full"]["accuracy"] > 0.8
-    assert run.info()["data"]["class_names"] == ["blue", "red"]
-    assert run.info()["data"]["image_shape"] == [16, 16, 3]
+    assert results.points["full"].n == 7
+    assert results.points["full"].accuracy > 0.8
+    assert run.info().data.class_names == ("blue", "red")
+    assert run.info().data.image_shape == (16, 16, 3)
 
 
 @pytest.mark.parametrize("changes", [{}, {"data__augment": "crop-flip", "data__policy": "randaugment"}], ids=str)
@@ -79,7 +79,7 @@ def test_a_damaged_image_stops_the_run_or_is_skipped_and_counted(recipe: Make, t
     with pytest.raises(WorkError, match=r"red/\d+\.png is damaged .*data\.unreadable=skip.*there is no checkpoint yet"):
         train_recipe(recipe(), tmp_path / "stopped")
     run = train_recipe(recipe(data__unreadable="skip"), tmp_path / "skipped")
-    assert [record["unreadable"] for record in run.log()] == [17, 17, 17, 17]
+    assert [record.unreadable for record in run.log()] == [17, 17, 17, 17]
     table = evaluate_run(run, "test")
     assert table.labels_N.tolist() == [0, 0], "only what could be read is counted"
 

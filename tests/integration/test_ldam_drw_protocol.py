@@ -56,17 +56,17 @@ def run(tmp_path: Path) -> RunDirectory:
 
 def test_a_run(run: RunDirectory) -> None:
     info, log = run.info(), run.log()
-    assert (info["data"]["calibration"], info["data"]["test"]) == (0, 100)
-    assert max(info["data"]["class_counts"]) == 40, "nothing is held out"
-    assert info["data"]["mean"] == [0.4914, 0.4822, 0.4465]
-    assert all(record["calibration_balanced_accuracy"] is None for record in log)
+    assert (info.data.calibration, info.data.test) == (0, 100)
+    assert max(info.data.class_counts) == 40, "nothing is held out"
+    assert info.data.mean == (0.4914, 0.4822, 0.4465)
+    assert all(record.calibration_balanced_accuracy is None for record in log)
     assert not run.checkpoint("best").exists(), "nothing may be selected on test"
     last = evaluate_run(run, "test")
     accuracy = float((last.logits_NEC[:, -1].argmax(axis=1) == last.labels_N).mean())
-    assert log[-1]["test_accuracy"] == pytest.approx(accuracy)
+    assert log[-1].test_accuracy == pytest.approx(accuracy)
     best = best_test_epoch(log)
     assert best is not None
-    assert best["accuracy"] == max(record["test_accuracy"] for record in log)
+    assert best["accuracy"] == max(record.test_accuracy or 0 for record in log)
     assert best["selected_on"] == "test"
 
 
@@ -76,7 +76,7 @@ def test_thresholds_are_fixed_in_advance(run: RunDirectory) -> None:
     assert family.point("accurate").same_as == "s=1.75/C"
     assert family.point("accurate").policy.thresholds == (0.175,) * 3
     assert "fixed in advance (s=1.75/C)" in family.notes[0]
-    assert {"full", "accurate", "economic", "s=1.5/C"} <= set(measure_run(run, family)["points"])
+    assert {"full", "accurate", "economic", "s=1.5/C"} <= set(measure_run(run, family).points)
     assert write_report([run]).is_file()
     untuned = untuned_point(run)
     assert untuned is not None
@@ -91,8 +91,9 @@ def test_tau_is_given(tmp_path: Path) -> None:
     ce = train_recipe(load_recipe("cifar10-lt/ce", SETTINGS), tmp_path / "ce")
     settings: dict[str, Any] = {**SETTINGS, "refit.run": str(ce.root), "refit.taus": (1.0,)}
     adjusted = train_recipe(load_recipe("cifar10-lt/logit-adjustment", settings), tmp_path / "adjusted")
-    refit = adjusted.info()["refit"]
-    assert (refit["tau"], refit["scores"], refit["score_before"]) == (1.0, [], None)
+    refit = adjusted.info().refit
+    assert refit is not None
+    assert (refit.tau, refit.scores, refit.score_before) == (1.0, (), None)
     with pytest.raises(RequestError, match=r"data\.protocol=ldam-drw has none; give one tau, such as --refit\.taus 1"):
         load_recipe("cifar10-lt/tau-norm", {**SETTINGS, "refit.run": "ce"})
 

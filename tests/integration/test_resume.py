@@ -21,7 +21,7 @@ from elfnet.train.run import train_recipe
 def outcome(run: RunDirectory) -> tuple[str, str, list[dict[str, Any]]]:
     """Weights, momentum and log; wall time is the one thing that may differ."""
     last = load_checkpoint(run.checkpoint("last"))
-    log = [{k: v for k, v in record.items() if k != "seconds"} for record in run.log()]
+    log = [{k: v for k, v in record.to_json().items() if k != "seconds"} for record in run.log()]
     return last.sha256, tensors_sha256(last.optimiser), log
 
 
@@ -68,7 +68,7 @@ def test_resumed_equals_uninterrupted(
 ) -> None:
     recipe = tiny(method, **overrides)
     whole = train_recipe(recipe, tmp_path / "whole")
-    assert [record["weights"] for record in whole.log()] == ["none"] * 4 + ["effective"]
+    assert [record.weights for record in whole.log()] == ["none"] * 4 + ["effective"]
     # Before the switch to class weights, and exactly at it.
     parts = stopped_and_resumed(recipe, tmp_path / "parts", stops=(1, 4))
     assert outcome(parts) == outcome(whole)
@@ -86,7 +86,7 @@ def test_resumed_equals_uninterrupted_compiled(tiny: Callable[..., Recipe], tmp_
 
 def test_another_seed_gives_another_run(tiny: Callable[..., Recipe], trained: RunDirectory, tmp_path: Path) -> None:
     other = train_recipe(tiny(train__seed=1, train__epochs=1), tmp_path / "other")
-    assert other.log()[0]["loss"] != trained.log()[0]["loss"]
+    assert other.log()[0].loss != trained.log()[0].loss
 
 
 def test_killed_run_goes_on(tiny: Callable[..., Recipe], trained: RunDirectory, tmp_path: Path) -> None:

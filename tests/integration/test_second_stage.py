@@ -17,8 +17,8 @@ from torch import nn
 from elfnet.calibrate.run import calibrate_run, measure_run
 from elfnet.errors import ElfnetError
 from elfnet.evaluate.run import evaluate_run
+from elfnet.export.archive import ExportedArchive, export_archive
 from elfnet.export.from_run import model_of_run
-from elfnet.export.run import Exported, export_run
 from elfnet.inference.backends.torch import network_of_bundle
 from elfnet.inference.bundle.read import open_bundle
 from elfnet.inference.model import load
@@ -61,12 +61,12 @@ def linear(tiny: Build, tmp_path_factory: pytest.TempPathFactory) -> RunDirector
 
 
 @pytest.fixture(scope="module")
-def exported(both: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDirectory, Exported]:
+def exported(both: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDirectory, ExportedArchive]:
     """The same, calibrated, measured and exported."""
     run = RunDirectory(tmp_path_factory.mktemp("runs") / "exported")
     shutil.copytree(both.root, run.root)
     measure_run(run, calibrate_run(run))
-    return run, export_run(run, measure_memory=None)
+    return run, export_archive(run, run.root / "exported.elfnet", measure_memory=None)
 
 
 def last(run: RunDirectory) -> Checkpoint:
@@ -76,7 +76,7 @@ def last(run: RunDirectory) -> Checkpoint:
 def outcome(run: RunDirectory) -> tuple[str, str, str, list[dict[str, Any]], dict[str, Any]]:
     """Weights, momentum, best weights and log; wall time is the one thing that may differ."""
     final = last(run)
-    log = [{k: v for k, v in record.items() if k != "seconds"} for record in run.log()]
+    log = [{k: v for k, v in record.to_json().items() if k != "seconds"} for record in run.log()]
     progress = {name: value for name, value in final.progress.items() if name != "seconds"}
     best = load_checkpoint(run.checkpoint("best")).sha256
     return final.sha256, tensors_sha256(final.optimiser), best, log, progress
@@ -84,10 +84,10 @@ def outcome(run: RunDirectory) -> tuple[str, str, str, list[dict[str, Any]], dic
 
 def test_the_training_before_it_is_as_without(first_stage: RunDirectory, both: RunDirectory) -> None:
     alone, together = first_stage.log(), both.log()
-    assert [record["epoch"] for record in together] == list(range(FIRST + SECOND))
-    assert [record["stage"] for record in together] == ["training"] * FIRST + ["balanced"] * SECOND
+    assert [record.epoch for record in together] == list(range(FIRST + SECOND))
+    assert [record.stage for record in together] == ["training"] * FIRST + ["balanced"] * SECOND
     for one, other in zip(alone, together[:FIRST], strict=True):
-        assert {**other, "seconds": one["seconds"]} == {**one, "stage": "training"}
+        assert other == one.model_copy(update={"seconds": other.seconds, "stage": "training"})
 
 
 def test_everything_but_the_classifiers_stays(first_stage: RunDirectory, both: RunDirectory) -> None:
@@ -103,9 +103,9 @@ def test_everything_but_the_classifiers_stays(first_stage: RunDirectory, both: R
 
 def test_it_learns_at_every_exit_and_its_rate_falls(both: RunDirectory) -> None:
     second = both.log()[FIRST:]
-    assert second[-1]["loss"] < second[0]["loss"]
-    assert all(record["exit_share"] == [0, 0, 0, 1] for record in second)
-    rates = [record["learning_rate"] for record in second]
+    assert second[-1].loss < second[0].loss
+    assert all(record.exit_share == (0, 0, 0, 1) for record in second)
+    rates = [record.learning_rate for record in second]
     assert rates == sorted(rates, reverse=True)
     assert 0 < rates[-1] < 0.1 * rates[0]
 
@@ -188,12 +188,14 @@ def test_from_a_finished_run(tiny: Build, first_stage: RunDirectory, tmp_path: P
     shutil.rmtree(source)
     train_recipe(recipe, parts.root, resume=True)
     assert outcome(parts) == outcome(whole)
-    assert [(record["epoch"], record["stage"]) for record in whole.log()] == [(0, "balanced"), (1, "balanced")]
+    assert [(record.epoch, record.stage) for record in whole.log()] == [(0, "balanced"), (1, "balanced")]
     before, after = last(first_stage).weights, last(whole).weights
     for name in after:
         assert bool(classifier_tensor(name)) is not (name in before and torch.equal(before[name], after[name])), name
-    assert whole.info()["refit"]["method"] == "balanced"
-    assert "only the classifiers learn" in whole.info()["refit"]["summary"]
+    refit = whole.info().refit
+    assert refit is not None
+    assert refit.method == "balanced"
+    assert "only the classifiers learn" in refit.summary
     assert calibrate_run(whole).exits == 4
 
 
@@ -202,13 +204,13 @@ def test_without_a_length_a_run_of_its_own_has_ten_epochs(
 ) -> None:
     recipe = tiny("balanced", refit__run=str(first_stage.root), model__exits=True)
     run = train_recipe(recipe, tmp_path / "run", stop_after=lambda _: True)
-    assert run.log()[0]["learning_rate"] > 0.09
+    assert run.log()[0].learning_rate > 0.09
     with pytest.raises(ElfnetError, match="has 1 of 10 epochs; finish it"):
         calibrate_run(run)
 
 
 def test_tables_costs_export_and_report_are_of_the_final_network(
-    tiny: Build, exported: tuple[RunDirectory, Exported]
+    tiny: Build, exported: tuple[RunDirectory, ExportedArchive]
 ) -> None:
     run, bundle = exported
     expected = network_of(final_model(tiny(**COSINE)), classes=10, image_channels=1)
@@ -218,7 +220,7 @@ def test_tables_costs_export_and_report_are_of_the_final_network(
     images = torch.randn(4, 1, 32, 32, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         assert torch.equal(rebuilt(images), expected.eval()(images))
-    assert run.info()["multiply_adds"]["heads"] == list(bundle.manifest.multiply_adds.heads)
+    assert run.info().multiply_adds.heads == bundle.manifest.multiply_adds.heads
     assert np.abs(evaluate_run(run, "test").logits_NEC).max() <= 1 + 1e-6
     answers = [model.predict(np.zeros((1, 32, 32, 1), np.uint8)) for model in (model_of_run(run), load(bundle.path))]
     assert answers[0][0].label == answers[1][0].label

@@ -35,7 +35,7 @@ def test_a_begun_run_resumes(begun: RunDirectory) -> None:
     assert len(begun.log()) == 2
     train_recipe(recipe, begun.root, resume=True)
     # Another processor may round differently.
-    assert [record["loss"] for record in begun.log()] == pytest.approx(LOSS, rel=1e-3)
+    assert [record.loss for record in begun.log()] == pytest.approx(LOSS, rel=1e-3)
 
 
 def test_a_users_file_with_an_old_name_is_refused(begun: RunDirectory) -> None:

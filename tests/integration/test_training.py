@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from run_files import change_json
 
 from elfnet.data.build import load_splits
 from elfnet.data.loading.feed import EvaluationFeed
@@ -21,12 +22,13 @@ from elfnet.models.build import network_of
 from elfnet.recipe.schema import Recipe
 from elfnet.run.checkpoint import load_checkpoint
 from elfnet.run.directory import RunDirectory
+from elfnet.run.info import Machine, Seeds
 from elfnet.train.run import train_recipe
 
 
 def test_golden_trajectory(trained: RunDirectory) -> None:
     """Recorded once; processors differ in the last digits, and those grow from epoch to epoch."""
-    losses = [record["loss"] for record in trained.log()]
+    losses = [record.loss for record in trained.log()]
     golden = json.loads((Path(__file__).parent / "golden_trajectory.json").read_text())
     assert losses[:3] == pytest.approx(golden["loss"][:3], rel=0.02)
     assert losses[3] < 0.9 * losses[0]
@@ -34,28 +36,24 @@ def test_golden_trajectory(trained: RunDirectory) -> None:
 
 def test_log_has_what_a_user_needs(trained: RunDirectory) -> None:
     for epoch, record in enumerate(trained.log()):
-        assert record["epoch"] == epoch
-        assert sum(record["exit_share"]) == pytest.approx(1)
-        assert record["increasing_loss"] in ("holds", "does not hold", "undefined")
-        assert len(record["loss_by_exit"]) == 4
-        assert 0 <= record["low_confidence_head_loss_share"] <= 1
-        assert 0 <= record["high_confidence_tail_loss_share"] <= 1
-        assert 0 <= record["calibration_balanced_accuracy"] <= 1
-    assert trained.log()[0]["learning_rate"] > trained.log()[-1]["learning_rate"]
+        assert record.epoch == epoch
+        assert sum(record.exit_share) == pytest.approx(1)
+        assert record.increasing_loss in ("holds", "does not hold", "undefined")
+        assert len(record.loss_by_exit) == 4
+        assert 0 <= (record.low_confidence_head_loss_share or 0) <= 1
+        assert 0 <= (record.high_confidence_tail_loss_share or 0) <= 1
+        assert record.calibration_balanced_accuracy is not None
+        assert 0 <= record.calibration_balanced_accuracy <= 1
+    assert trained.log()[0].learning_rate > trained.log()[-1].learning_rate
 
 
 def test_run_says_how_it_was_made(trained: RunDirectory) -> None:
     info = trained.info()
-    assert info["versions"]["torch"] == torch.__version__
-    assert info["seeds"] == {"subset": 0, "class_order": -1, "training": 0}
-    assert len(info["data"]["fingerprint"]) == 64
-    assert info["machine"] == {
-        "device": "cpu",
-        "precision": info["machine"]["precision"],
-        "compile": False,
-        "channels_last": True,
-        "threads": 1,
-    }
+    assert info.versions["torch"] == torch.__version__
+    assert info.seeds == Seeds(subset=0, class_order=-1, training=0)
+    assert len(info.data.fingerprint) == 64
+    precision = info.machine.precision
+    assert info.machine == Machine(device="cpu", precision=precision, compile=False, channels_last=True, threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +61,7 @@ def first_loss(tiny: Callable[..., Recipe], tmp_path_factory: pytest.TempPathFac
     """Loss of the first epoch, at a threshold at which examples leave from the start."""
     out = tmp_path_factory.mktemp("reference") / "run"
     run = train_recipe(tiny(exits__train_threshold="0.2"), out, stop_after=lambda done: done == 1)
-    return float(run.log()[0]["loss"])
+    return float(run.log()[0].loss)
 
 
 @pytest.mark.parametrize(
@@ -92,15 +90,15 @@ def test_every_option_changes_training(
 ) -> None:
     settings = {"exits__train_threshold": "0.2", **override}
     changed = train_recipe(tiny(**settings), tmp_path / "run", stop_after=lambda done: done == 1)
-    assert changed.log()[0]["loss"] != first_loss
+    assert changed.log()[0].loss != first_loss
 
 
 def test_thresholds_of_the_rule_decide_who_leaves(tiny: Callable[..., Recipe], tmp_path: Path) -> None:
     never = train_recipe(tiny(exits__train_threshold="1"), tmp_path / "never", stop_after=lambda done: done == 1)
     early = train_recipe(tiny(exits__train_threshold="0"), tmp_path / "early", stop_after=lambda done: done == 1)
-    assert never.log()[0]["exit_share"] == [0, 0, 0, 1]
-    assert never.log()[0]["increasing_loss"] == "undefined"
-    assert early.log()[0]["exit_share"][0] > 0
+    assert never.log()[0].exit_share == (0, 0, 0, 1)
+    assert never.log()[0].increasing_loss == "undefined"
+    assert early.log()[0].exit_share[0] > 0
 
 
 def test_direct_run_equals_replay(trained: RunDirectory) -> None:
@@ -149,9 +147,7 @@ def test_table_is_reused_only_for_its_checkpoint(
 
 def test_altered_data_is_refused(trained: RunDirectory, copy_of: Callable[[RunDirectory], RunDirectory]) -> None:
     run = copy_of(trained)
-    info = run.info()
-    info["data"]["fingerprint"] = "0" * 64
-    run.info_file.write_text(json.dumps(info))
+    change_json(run.info_file, lambda content: content["data"].update(fingerprint="0" * 64))
     with pytest.raises(Exception, match=r"the data is not what the run in .* was trained on"):
         evaluate_run(run, "test", again=True)
 

@@ -45,11 +45,11 @@ def test_the_average_is_what_is_evaluated(tiny: Callable[..., Recipe], tmp_path:
     table = evaluate_run(run, "calibration")
     right_N = table.logits_NEC[:, -1].argmax(axis=1) == table.labels_N
     score = np.mean([right_N[table.labels_N == label].mean() for label in np.unique(table.labels_N)])
-    assert abs(run.log()[-1]["calibration_balanced_accuracy"] - score) < 1e-9
+    assert abs(run.log()[-1].calibration_balanced_accuracy - score) < 1e-9
     last = load_checkpoint(run.checkpoint("last"))
     assert table.checkpoint_sha256 == last.sha256
     assert not all(torch.equal(last.weights[name], value) for name, value in last.trained_weights.items())
 
 
 def _without_time(run: RunDirectory) -> list[dict[str, object]]:
-    return [{key: value for key, value in record.items() if key != "seconds"} for record in run.log()]
+    return [{key: value for key, value in record.to_json().items() if key != "seconds"} for record in run.log()]

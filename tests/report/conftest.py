@@ -1,6 +1,5 @@
 """Finished runs without training: exit tables from random numbers, everything else as the package writes it."""
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,9 +8,9 @@ import numpy as np
 import pytest
 from markupsafe import Markup
 from numpy.typing import NDArray
+from run_files import data_info, run_info
 from safetensors.numpy import save_file
 
-from elfnet import atomic
 from elfnet.calibrate.line_search import line_search
 from elfnet.calibrate.run import results_on
 from elfnet.data.build import load_splits
@@ -23,6 +22,8 @@ from elfnet.report.figures.classes import class_distribution
 from elfnet.report.figures.exits import reliability_by_exit
 from elfnet.report.html import DrawnFigure
 from elfnet.run.directory import RunDirectory
+from elfnet.run.info import MultiplyAdds
+from elfnet.run.log import EpochRecord, write_log
 
 RunFactory = Callable[..., RunDirectory]
 
@@ -66,7 +67,7 @@ def exit_table(
     )
 
 
-def log_records(exits: int, epochs: int = 5) -> list[dict[str, Any]]:
+def log_records(exits: int, epochs: int = 5) -> list[EpochRecord]:
     """Weights from epoch 3 on; in the first epoch no example takes the first of several exits."""
     records = []
     for epoch in range(epochs):
@@ -74,19 +75,19 @@ def log_records(exits: int, epochs: int = 5) -> list[dict[str, Any]]:
         if epoch == 0 and exits > 1:
             loss[0] = None
         records.append(
-            {
-                "epoch": epoch,
-                "learning_rate": 0.1 if epoch < 3 else 0.001,
-                "weights": "effective" if epoch >= 3 else "none",
-                "loss": 2.0 / (epoch + 1),
-                "exit_share": [1.0 / exits] * exits,
-                "loss_by_exit": loss,
-                "increasing_loss": "undefined" if None in loss or exits == 1 else "holds",
-                "low_confidence_head_loss_share": 0.2,
-                "high_confidence_tail_loss_share": None,
-                "calibration_balanced_accuracy": 0.1 * epoch if epoch != 1 else None,
-                "seconds": 1.5,
-            }
+            EpochRecord(
+                epoch=epoch,
+                learning_rate=0.1 if epoch < 3 else 0.001,
+                weights="effective" if epoch >= 3 else "none",
+                loss=2.0 / (epoch + 1),
+                exit_share=(1.0 / exits,) * exits,
+                loss_by_exit=tuple(loss),
+                increasing_loss="undefined" if None in loss or exits == 1 else "holds",
+                low_confidence_head_loss_share=0.2,
+                high_confidence_tail_loss_share=None,
+                calibration_balanced_accuracy=0.1 * epoch if epoch != 1 else None,
+                seconds=1.5,
+            )
         )
     return records
 
@@ -117,7 +118,7 @@ def write_run(
     examples: int = 240,
     seed: int = 1,
     recipe: str | None = None,
-    log: list[dict[str, Any]] | None = None,
+    log: list[EpochRecord] | None = None,
     search: Sequence[str] = ("0.5", "0.7", "0.9"),
     overrides: dict[str, Any] | None = None,
     labels: NDArray[np.int64] | None = None,
@@ -127,32 +128,26 @@ def write_run(
     calibration = exit_table("calibration", examples, exits, names, counts, seed)
     test = exit_table("test", examples if labels is None else len(labels), exits, names, counts, seed, labels)
     family = line_search(calibration, search)
-    info = {
-        "versions": {"elfnet": "0.1.0", "numpy": "2.0"},
-        "hardware": {"processor": "A & B <fast>", "cores": 2},
-        "command": "elfnet train --out <here>",
-        "machine": {"device": "cpu", "compile": False},
-        "seeds": {"subset": 0, "training": 7},
-        "data": {
-            "fingerprint": fingerprint,
-            "class_names": list(names),
-            "class_counts": list(counts),
-            "train": sum(counts),
-            "calibration": examples,
-            "test": examples,
-            "image_shape": [32, 32, 3],
-        },
-        "multiply_adds": {"plain": PLAIN, "stages": list(STAGES[exits]), "heads": list(HEADS[exits])},
-    }
+    data = data_info(
+        fingerprint=fingerprint,
+        class_names=tuple(names),
+        class_counts=tuple(counts),
+        train=sum(counts),
+        calibration=examples,
+        test=examples,
+        image_shape=(32, 32, 3),
+    )
+    costs = MultiplyAdds(plain=PLAIN, stages=tuple(STAGES[exits]), heads=tuple(HEADS[exits]))
+    info = run_info(data=data, multiply_adds=costs)
     settings = {"train.epochs": 5, "data.many_above": 100, "data.few_below": 20, **(overrides or {})}
     run.create(load_recipe(recipe or ("cifar10-lt/elf-ce-drw" if exits > 1 else "cifar10-lt/ce-drw"), settings), info)
     write_checkpoint(run.checkpoint("last"), exits, len(names))
     records = log_records(exits) if log is None else log
-    atomic.write_text(run.log_file, "".join(json.dumps(record) + "\n" for record in records))
+    write_log(run.log_file, records)
     calibration.save(run.table("calibration"))
     test.save(run.table("test"))
     family.save(run.policy_file)
-    atomic.write_json(run.metrics_file, results_on(test, family))
+    run.save_results(results_on(test, family))
     return run
 
 

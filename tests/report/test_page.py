@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,8 +13,8 @@ import pytest
 
 from elfnet.errors import RequestError, WorkError
 from elfnet.report.figures.gallery import images_by_exit
-from elfnet.report.html import DrawnFigure
-from elfnet.report.page import write_report
+from elfnet.report.html import Cell, DrawnFigure
+from elfnet.report.page import comparison_section, write_report
 from elfnet.report.record import read_run
 from elfnet.report.svg import figure_grid
 from elfnet.run.directory import RunDirectory
@@ -279,3 +280,25 @@ assert not {"torch", "matplotlib.pyplot"} & set(sys.modules)
 """
     command = [sys.executable, "-c", code, str(plain_run.root), str(tmp_path / "out.html")]
     assert subprocess.run(command, check=False).returncode == 0
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_differences_to_the_first_run(elf_run: RunDirectory, plain_run: RunDirectory) -> None:
+    first, second = read_run(elf_run), read_run(plain_run)
+    section = comparison_section([first, second])
+    assert section.not_compared == ()
+    assert section.differences is not None
+    ((name, everyone, *_, few, _),) = section.differences.rows
+    assert (section.first, name, few) == ("elf", "plain", "–")
+    assert isinstance(everyone, Cell)
+    assert everyone.value == pytest.approx(second.at("full").accuracy - first.at("full").accuracy)
+    low, high = (float(end.replace("−", "-")) for end in everyone.interval.strip("[]").split(", "))
+    assert low <= 100 * (everyone.value or 0) <= high
+    assert everyone.bold == (low > 0 or high < 0)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_run_that_cannot_be_compared_is_named_with_the_reason(elf_run: RunDirectory, plain_run: RunDirectory) -> None:
+    section = comparison_section([read_run(elf_run), replace(read_run(plain_run), table=None)])
+    assert section.differences is None
+    assert section.not_compared == ("plain is not compared: plain has no exit table of the test split.",)

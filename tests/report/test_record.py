@@ -3,13 +3,16 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from run_files import change_json
 
+from elfnet.data.long_tail import head_classes
 from elfnet.errors import ElfnetError, RequestError, WorkError
 from elfnet.recipe.load import load_recipe
-from elfnet.report.record import head_classes, method_name, read_run, read_runs
+from elfnet.report.record import method_name, read_run, read_runs
 from elfnet.run.directory import RunDirectory
 
 RunFactory = Callable[..., RunDirectory]
@@ -20,11 +23,9 @@ def test_reads_what_was_written(elf_run: RunDirectory) -> None:
     metrics = json.loads(elf_run.metrics_file.read_text())
     assert (record.name, record.method, record.exits, record.plain) == ("elf", "ELF(CE)+DRW", 4, False)
     for name, point in metrics["points"].items():
-        assert record.at(name).to_dict() | {"confusion": None} == {
-            key: value for key, value in point.items() if key not in ("thresholds", "rule")
-        } | {"confusion": None}
-    assert [point.to_dict() for point in record.results.curve] == metrics["curve"]
-    assert [quality.to_dict() for quality in record.results.exits] == metrics["exits"]
+        assert record.at(name).to_json() == point
+    assert [point.to_json() for point in record.results.curve] == metrics["curve"]
+    assert [quality.to_json() for quality in record.results.exits] == metrics["exits"]
     assert record.tail_group == "medium"  # "few" has no class
     assert record.table is not None
 
@@ -50,9 +51,7 @@ def test_table_may_be_gone_but_not_of_another_checkpoint(make_run: RunFactory) -
 
 def test_metrics_of_other_thresholds_are_refused(make_run: RunFactory) -> None:
     run = make_run()
-    metrics = json.loads(run.metrics_file.read_text())
-    metrics["points"]["s=0.5"]["thresholds"][0] = 0.51
-    run.metrics_file.write_text(json.dumps(metrics))
+    change_json(run.metrics_file, lambda content: content["points"]["s=0.5"].update(thresholds=[0.51, 0.5, 0.5]))
     with pytest.raises(WorkError, match=r"not measured with the operating points of policy\.json; .*again"):
         read_run(run)
 
@@ -62,9 +61,7 @@ def test_metrics_of_other_thresholds_are_refused(make_run: RunFactory) -> None:
 )
 def test_missing_fields_are_one_line(make_run: RunFactory, file: str, field: str) -> None:
     run = make_run()
-    content = json.loads((run.root / file).read_text())
-    del content[field]
-    (run.root / file).write_text(json.dumps(content))
+    change_json(run.root / file, lambda content: content.pop(field))
     with pytest.raises(WorkError, match=rf"{file} is damaged") as caught:
         read_run(run)
     assert "\n" not in str(caught.value)
@@ -72,10 +69,12 @@ def test_missing_fields_are_one_line(make_run: RunFactory, file: str, field: str
 
 def test_results_of_other_classes_are_refused(make_run: RunFactory) -> None:
     run = make_run()
-    content = json.loads(run.info_file.read_text())
-    content["data"]["class_names"].append("g")
-    content["data"]["class_counts"].append(1)
-    run.info_file.write_text(json.dumps(content))
+
+    def add_class(content: dict[str, Any]) -> None:
+        content["data"]["class_names"].append("g")
+        content["data"]["class_counts"].append(1)
+
+    change_json(run.info_file, add_class)
     with pytest.raises(WorkError, match=r"run\.json is damaged \(7 class names, but metrics\.json has 6 classes\)"):
         read_run(run)
 

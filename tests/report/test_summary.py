@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
+from run_files import epoch_record
 
 from elfnet.errors import RequestError
 from elfnet.evaluate.bootstrap import Difference
@@ -30,7 +30,9 @@ def test_numbers_in_words(elf_run: RunDirectory) -> None:
 
 def test_another_unit_of_cost_is_named(elf_run: RunDirectory) -> None:
     record = read_run(elf_run)
-    timed = replace(record, results=replace(record.results, cost_unit="time relative to the plain backbone (here)"))
+    timed = replace(
+        record, results=record.results.model_copy(update={"cost_unit": "time relative to the plain backbone (here)"})
+    )
     text = summary(timed)["Accuracy and cost"]
     assert "costs 1.000 in time relative to the plain backbone (here)" in text
     assert "multiply-adds" not in text
@@ -55,22 +57,12 @@ def test_increasing_loss(
     make_run: Callable[..., RunDirectory], loss: list[float | None], logged: str, expected: str
 ) -> None:
     record = read_run(make_run())
-    last = replace(record.epochs[-1], loss_by_exit=tuple(loss), increasing_loss=logged)
+    last = record.epochs[-1].model_copy(update={"loss_by_exit": tuple(loss), "increasing_loss": logged})
     assert increasing_loss_verdict(replace(record, epochs=(*record.epochs[:-1], last))).endswith(expected)
 
 
 def test_joint_training_is_the_reason(make_run: Callable[..., RunDirectory]) -> None:
-    log: list[dict[str, Any]] = [
-        {
-            "epoch": 0,
-            "learning_rate": 0.1,
-            "weights": "none",
-            "loss": 1.0,
-            "exit_share": [0.0, 0.0, 0.0, 1.0],
-            "loss_by_exit": [None, None, None, 1.0],
-            "increasing_loss": "undefined",
-        }
-    ]
+    log = [epoch_record(0, exit_share=(0.0, 0.0, 0.0, 1.0), loss_by_exit=(None, None, None, 1.0))]
     record = read_run(make_run(recipe="cifar10-lt/joint-ce-drw", log=log))
     assert "; in joint training every example visits every exit" in summary(record)["Increasing loss"]
     assert "for 1 of 5 epochs" in summary(record)["Network"]
@@ -125,7 +117,7 @@ def test_other_examples_are_not_compared(elf_run: RunDirectory, make_run: Callab
 
 def test_equal_labels_are_not_equal_images(elf_run: RunDirectory) -> None:
     first = read_run(elf_run)
-    info = replace(first.info, fingerprint="other")
+    info = first.info.model_copy(update={"data": first.info.data.model_copy(update={"fingerprint": "other"})})
     data = first.recipe.data
     # The data set's own test split is the same whatever the seed; another data set's is not.
     reseeded = replace(

@@ -65,7 +65,7 @@ def test_the_estimate_is_of_the_same_row_then_the_column_then_all() -> None:
 
 def test_epoch_times_come_from_logs_or_from_records(filled: tuple[Path, Outcome], tmp_path: Path) -> None:
     out, _ = filled
-    seconds = [epoch["seconds"] for epoch in TableDirectory(out).run(cell("ce", COLUMN)).log()]
+    seconds = [epoch.seconds for epoch in TableDirectory(out).run(cell("ce", COLUMN)).log()]
     from_logs = measured_epoch_times(TABLE, TableDirectory(out)).estimate(cell("ce", COLUMN))
     assert from_logs == pytest.approx(sum(seconds) / 2)
     shutil.copytree(out / "records", tmp_path / "records")

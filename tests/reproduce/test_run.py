@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_files import run_info
 
 from elfnet.errors import RequestError, WorkError
 from elfnet.recipe.load import load_recipe
@@ -107,7 +108,7 @@ def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one(
     assert observer.lines == ["1/1 elf-ce-drw"]
     # Unknown before the first epoch; then the time of one more epoch like the first.
     assert observer.times[0] is None
-    (seconds,) = (epoch["seconds"] for epoch in RunDirectory(tmp_path / "here" / COLUMN / "elf-ce-drw" / "seed0").log())
+    (seconds,) = (epoch.seconds for epoch in RunDirectory(tmp_path / "here" / COLUMN / "elf-ce-drw" / "seed0").log())
     assert observer.times[1:] == [seconds]
     (planned,) = plan_table("table2", tmp_path / "here", rows=["elf-ce-drw"], columns=[COLUMN], settings=tiny)
     assert (planned.state, planned.epochs_done, planned.epochs_left) == ("begun", 1, 1)
@@ -166,7 +167,9 @@ def test_a_new_run_has_the_requested_recipe(tmp_path: Path) -> None:
 
 def test_a_resumed_run_keeps_its_machine_and_uses_the_requested_paths(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run")
-    run.create(load_recipe("imagenet-lt/crt", {"data.root": "old", "refit.run": "old/ce", "train.threads": 2}), {})
+    run.create(
+        load_recipe("imagenet-lt/crt", {"data.root": "old", "refit.run": "old/ce", "train.threads": 2}), run_info()
+    )
     requested = load_recipe("imagenet-lt/crt", {"data.root": "new", "refit.run": "new/ce", "train.threads": 4})
     recipe = recipe_to_resume(run, requested)
     assert (recipe.data.root, recipe.refit.run, recipe.train.threads) == ("new", "new/ce", 2)

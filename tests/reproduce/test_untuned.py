@@ -12,7 +12,8 @@ from elfnet.methods.refit.post_hoc import at_untuned_tau
 from elfnet.reproduce.run import Outcome
 from elfnet.reproduce.untuned import labels_used, stored_untuned, untuned_point
 from elfnet.run.checkpoint import load_checkpoint
-from elfnet.run.directory import RunDirectory, read_json
+from elfnet.run.directory import RunDirectory
+from elfnet.run.json_file import read_json
 
 COLUMN = "cifar10-lt-100"
 

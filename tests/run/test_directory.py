@@ -1,13 +1,13 @@
 """A run directory, and refusing what is not one."""
 
-import json
 from pathlib import Path
 
 import pytest
+from run_files import run_info
 
-from elfnet.errors import RequestError, WorkError
+from elfnet.errors import RequestError
 from elfnet.recipe.load import load_recipe
-from elfnet.run.directory import RunDirectory, open_run, read_json
+from elfnet.run.directory import RunDirectory, open_run
 
 RECIPE = load_recipe("digits/elf-ce-drw", {"train.epochs": 3})
 
@@ -15,7 +15,7 @@ RECIPE = load_recipe("digits/elf-ce-drw", {"train.epochs": 3})
 @pytest.fixture
 def run(tmp_path: Path) -> RunDirectory:
     run = RunDirectory(tmp_path / "run")
-    run.create(RECIPE, {"seeds": {"training": 0}})
+    run.create(RECIPE, run_info())
     return run
 
 
@@ -24,8 +24,8 @@ def test_what_was_created_is_read_back(run: RunDirectory) -> None:
     assert again == run
     assert again.exists()
     assert again.recipe() == RECIPE
-    assert again.info() == {"seeds": {"training": 0}}
-    assert again.log() == []
+    assert again.info() == run_info()
+    assert again.log() == ()
 
 
 def test_every_file_has_its_own_place(run: RunDirectory) -> None:
@@ -41,11 +41,6 @@ def test_every_file_has_its_own_place(run: RunDirectory) -> None:
     ]
     assert len(set(files)) == len(files)
     assert all(file.is_relative_to(run.root) for file in files)
-
-
-def test_the_log_is_one_record_a_line(run: RunDirectory) -> None:
-    run.log_file.write_text('{"epoch": 0}\n{"epoch": 1}\n')
-    assert [record["epoch"] for record in run.log()] == [0, 1]
 
 
 def test_a_directory_is_a_run_only_when_it_is_complete(tmp_path: Path) -> None:
@@ -66,33 +61,3 @@ def test_a_missing_directory_is_one_line(tmp_path: Path) -> None:
 def test_an_unknown_checkpoint_is_one_line(run: RunDirectory) -> None:
     with pytest.raises(RequestError, match="checkpoint 'first' does not exist; choose from: last, best"):
         run.checkpoint("first")
-
-
-@pytest.mark.parametrize("content", ["", "{", '{"a": ', "[1, 2]", "3"])
-def test_a_damaged_json_file_is_one_line(tmp_path: Path, content: str) -> None:
-    file = tmp_path / "run.json"
-    file.write_text(content)
-    with pytest.raises(WorkError, match=r"run\.json is damaged") as caught:
-        read_json(file)
-    assert "\n" not in str(caught.value)
-
-
-def test_json_that_is_not_text_is_one_line(tmp_path: Path) -> None:
-    file = tmp_path / "run.json"
-    file.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(WorkError, match=r"run\.json is damaged"):
-        read_json(file)
-
-
-def test_a_missing_json_file_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(WorkError, match=r"cannot read .*run\.json: No such file or directory"):
-        read_json(tmp_path / "run.json")
-
-
-def test_a_log_that_a_kill_cut_short_is_read_up_to_there(run: RunDirectory) -> None:
-    run.log_file.write_text('{"epoch": 0}\n{"epo')
-    assert run.log() == [{"epoch": 0}]
-
-
-def test_info_is_plain_json(run: RunDirectory) -> None:
-    assert json.loads(run.info_file.read_text()) == run.info()

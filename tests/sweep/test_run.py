@@ -28,8 +28,13 @@ if (run.parent.parent / "fail").is_file() and recipe["train"]["seed"] == 1:
     sys.exit("elfnet: no luck")
 accuracy = 0.5 + float(recipe["exits"]["train_threshold"]) + recipe["train"]["seed"] / 100
 point = {"accuracy": accuracy, "accuracy_by_group": {"many": 1.0, "medium": None, "few": 0.25}, "mean_cost": 0.75}
+point |= {"n": 40, "n_by_group": {"many": 20, "medium": 0, "few": 20}, "accuracy_by_class": [accuracy], "rule": "fixed"}
+point |= {"balanced_accuracy": accuracy, "macro_f1": accuracy, "worst_cost": 1.0, "exit_share": [1.0], "thresholds": []}
+point |= {"exit_share_by_group": {"many": [1.0], "medium": None, "few": [1.0]}, "confusion": None}
 at_s = {f"s={s}": {**point, "accuracy": accuracy - s / 10, "mean_cost": s} for s in (0.5, 0.9)}
-(run / "metrics.json").write_text(json.dumps({"n": 40, "points": {"full": point, **at_s}}))
+results = {"split": "test", "n": 40, "checkpoint_sha256": "0" * 64, "cost_unit": "multiply-adds"}
+results |= {"plain_multiply_adds": 100, "points": {"full": point, **at_s}, "exits": [], "curve": []}
+(run / "metrics.json").write_text(json.dumps(results))
 """
 
 

@@ -1,18 +1,31 @@
 """The table of a sweep, from metrics files."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from elfnet import atomic
+from elfnet.run.results import PointResults, Results
 from elfnet.sweep.grid import SweepDirectory, expand_grid
 from elfnet.sweep.table import sweep_table
 
 
-def point(accuracy: float, few: float | None) -> dict[str, Any]:
-    groups = {"many": accuracy, "medium": None, "few": few}
-    return {"accuracy": accuracy, "accuracy_by_group": groups, "mean_cost": 0.5}
+def point(accuracy: float, few: float | None) -> PointResults:
+    return PointResults(
+        n=4,
+        n_by_group={"many": 4, "medium": 0, "few": 0},
+        accuracy=accuracy,
+        accuracy_by_group={"many": accuracy, "medium": None, "few": few},
+        accuracy_by_class=(accuracy,),
+        balanced_accuracy=accuracy,
+        macro_f1=accuracy,
+        mean_cost=0.5,
+        worst_cost=1.0,
+        exit_share=(1.0,),
+        exit_share_by_group={"many": (1.0,), "medium": None, "few": None},
+        confusion=None,
+        rule="fixed",
+        thresholds=(),
+    )
 
 
 def test_a_figure_that_one_seed_lacks_is_not_averaged(tmp_path: Path) -> None:
@@ -22,7 +35,17 @@ def test_a_figure_that_one_seed_lacks_is_not_averaged(tmp_path: Path) -> None:
         points = {"full": point(0.5, few), "s=0.5": point(0.4, few)}
         if few is None:
             points["s=0.9"] = point(0.6, few)
-        atomic.write_json(sweep.run(cell).metrics_file, {"n": 4, "points": points})
+        results = Results(
+            split="test",
+            n=4,
+            checkpoint_sha256="0" * 64,
+            cost_unit="multiply-adds",
+            plain_multiply_adds=100,
+            points=points,
+            exits=(),
+            curve=(),
+        )
+        sweep.run(cell).save_results(results)
     table = sweep_table(sweep, ["train.seed"], cells)
     (row,) = table["over_seeds"]
     assert set(row["figures"]) == {"full accuracy", "full many", "full cost"}

@@ -6,13 +6,15 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from run_files import epoch_record
 
 from elfnet.errors import RequestError
 from elfnet.recipe.load import load_recipe
 from elfnet.run.directory import RunDirectory
+from elfnet.run.log import read_log
 from elfnet.train.logging import JsonLines, open_loggers
 
-RECORD = {"epoch": 3, "loss": 1.5, "exit_share": [0.25, 0.75], "loss_by_exit": [None, 2.0], "weights": "none"}
+RECORD = epoch_record(3, loss=1.5)
 
 
 class FakeWandb(ModuleType):
@@ -46,7 +48,18 @@ def test_weights_and_biases_gets_every_number_and_goes_on_in_the_same_place(
         logger.log(RECORD)
         logger.close()
     assert fake.logged == [
-        ({"epoch": 3, "loss": 1.5, "exit_share/1": 0.25, "exit_share/2": 0.75, "loss_by_exit/2": 2}, 3)
+        (
+            {
+                "epoch": 3,
+                "learning_rate": 0.1,
+                "loss": 1.5,
+                "exit_share/1": 0.25,
+                "exit_share/2": 0.75,
+                "loss_by_exit/2": 2,
+                "seconds": 1.5,
+            },
+            3,
+        )
     ]
     assert (fake.started["project"], fake.started["id"], fake.started["resume"]) == ("mine", "first", "allow")
     assert fake.started["config"]["track"]["wandb"] is True
@@ -68,6 +81,6 @@ def test_records_of_epochs_to_be_run_again_are_removed(tmp_path: Path) -> None:
     file = tmp_path / "log.jsonl"
     log = JsonLines(file, keep_epochs=0)
     for epoch in range(4):
-        log.log({"epoch": epoch})
+        log.log(epoch_record(epoch))
     JsonLines(file, keep_epochs=2)
-    assert file.read_text() == '{"epoch": 0}\n{"epoch": 1}\n'
+    assert read_log(file) == (epoch_record(0), epoch_record(1))

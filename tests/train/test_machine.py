@@ -13,7 +13,8 @@ import torch
 import torch.utils._triton
 
 from elfnet.errors import RequestError
-from elfnet.train.machine import Machine, bfloat16_is_native, choose_device, choose_machine
+from elfnet.run.info import Machine
+from elfnet.train.machine import bfloat16_is_native, choose_device, choose_machine
 
 AUTO: dict[str, Any] = {
     "device": "auto",
@@ -151,7 +152,7 @@ def test_a_device_that_is_not_there_is_one_line(pretend: Pretend, device: str, m
 
 def test_choices_are_plain_data() -> None:
     machine = Machine(device="cpu", precision="float32", compile=False, channels_last=True, threads=2)
-    assert Machine(**machine.to_dict()) == machine
+    assert Machine(**machine.to_json()) == machine
 
 
 def test_auto_does_not_compile_where_the_batch_shrinks(pretend: Pretend) -> None:

@@ -121,8 +121,8 @@ def _tiny(tiny_settings: dict[str, Any], **changes: Any) -> Recipe:
 def test_a_pruned_run_shows_less_and_resumes_bit_for_bit(tiny_settings: dict[str, Any], tmp_path: Path) -> None:
     recipe = _tiny(tiny_settings)
     whole = train_recipe(recipe, tmp_path / "whole")
-    shown = [record["examples"] for record in whole.log()]
-    assert shown[0] == shown[-1] == whole.info()["data"]["train"]
+    shown = [record.examples or 0 for record in whole.log()]
+    assert shown[0] == shown[-1] == whole.info().data.train
     assert min(shown) < shown[0]
     train_recipe(recipe, tmp_path / "parts", stop_after=lambda done: done == 2)
     parts = train_recipe(recipe, tmp_path / "parts", resume=True)
@@ -131,7 +131,7 @@ def test_a_pruned_run_shows_less_and_resumes_bit_for_bit(tiny_settings: dict[str
     assert one.exit_history is not None
     assert two.exit_history is not None
     assert torch.equal(one.exit_history, two.exit_history)
-    assert [record["examples"] for record in parts.log()] == shown
+    assert [record.examples for record in parts.log()] == shown
 
 
 def test_mixed_examples_do_not_enter_the_history(tiny_settings: dict[str, Any], tmp_path: Path) -> None:

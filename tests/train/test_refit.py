@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from run_files import change_json
 
 from elfnet.calibrate.run import calibrate_run, measure_run
 from elfnet.data.build import load_splits
@@ -21,6 +22,7 @@ from elfnet.recipe.schema import DataRecipe, Recipe
 from elfnet.report import method_name, write_report
 from elfnet.run.checkpoint import Checkpoint, load_checkpoint, tensors_sha256
 from elfnet.run.directory import RunDirectory
+from elfnet.run.info import RunInfo
 from elfnet.train import refit as refit_run
 from elfnet.train.launch import Launch
 from elfnet.train.logging import Silent
@@ -67,12 +69,12 @@ def changed(run: RunDirectory, source: RunDirectory) -> set[str]:
 
 
 def classifier_names(run: RunDirectory, *parts: str) -> set[str]:
-    exits = len(run.info()["multiply_adds"]["heads"])
+    exits = len(run.info().multiply_adds.heads)
     return {f"heads.{k}.classifier.{part}" for k in range(exits) for part in parts}
 
 
 def outcome(run: RunDirectory) -> tuple[str, str, list[dict[str, Any]]]:
-    log = [{name: value for name, value in record.items() if name != "seconds"} for record in run.log()]
+    log = [{name: value for name, value in record.to_json().items() if name != "seconds"} for record in run.log()]
     return last(run).sha256, tensors_sha256(last(run).optimiser), log
 
 
@@ -88,11 +90,13 @@ def test_crt_changes_classifiers_only_and_resumes_without_the_run_it_started_fro
     statistics = {name for name in moved_tensors if name.endswith(("running_mean", "running_var", "batches_tracked"))}
     assert moved_tensors - statistics == classifier_names(whole, "weight", "bias")
     assert any(name.startswith("stages.") for name in statistics)
-    assert whole.info()["refit"]["checkpoint_sha256"] == last(with_exits).sha256
+    source = whole.info().refit
+    assert source is not None
+    assert source.checkpoint_sha256 == last(with_exits).sha256
     assert whole.recipe().data.sampler == "class-balanced"
 
     class Interrupted(Silent):
-        def started(self, recipe: Recipe, info: dict[str, Any], epochs_done: int) -> None:  # noqa: ARG002
+        def started(self, recipe: Recipe, info: RunInfo, epochs_done: int) -> None:  # noqa: ARG002
             raise KeyboardInterrupt
 
     parts = tmp_path / "parts"
@@ -137,12 +141,13 @@ def test_a_fitted_run_differs_in_classifiers_only(
     run = train_recipe(tiny(how, refit__taus=(0.7,), train__epochs=9, **settings), tmp_path / "run")
     parts = ("bias",) if how == "logit-adjustment" else ("weight", "bias")
     assert changed(run, with_exits) == classifier_names(run, *parts)
-    record = run.info()["refit"]
-    assert (record["method"], record["run"]) == (how, str(with_exits.root))
-    assert record["checkpoint_sha256"] == last(with_exits).sha256
-    assert "\n" not in record["summary"]
-    assert len(record["exits"]) == 4
-    assert 0 < record["calibration_balanced_accuracy"] <= 1
+    record = run.info().refit
+    assert record is not None
+    assert (record.method, record.run) == (how, str(with_exits.root))
+    assert record.checkpoint_sha256 == last(with_exits).sha256
+    assert "\n" not in record.summary
+    assert len(record.exits) == 4
+    assert 0 < (record.calibration_balanced_accuracy or 0) <= 1
     # Its network was trained as the run's, whatever else the recipe says.
     assert run.recipe().train.epochs == last(run).epochs_done == 2
     assert run.recipe().exits.rule == "elf"
@@ -172,7 +177,7 @@ def test_a_fitted_run_is_opened_by_everything_else(tiny: Build, plain: RunDirect
     table = evaluate_run(run, "calibration")
     assert table.checkpoint_sha256 == last(run).sha256
     results = measure_run(run, calibrate_run(run))
-    assert results["points"]["full"]["n"] == 60
+    assert results.points["full"].n == 60
     assert write_report([run]).is_file()
     assert method_name(run.recipe()) == "tau-norm on CE+DRW"
     # It is a finished run itself, which another can start from.
@@ -197,7 +202,7 @@ def test_the_choice_of_tau_does_not_look_at_the_test_split(
     monkeypatch.setattr(refit_run, "load_splits", sealed)
     for how in ("tau-norm", "logit-adjustment", "smote"):
         run = train_recipe(tiny(how, refit__run=str(plain.root), train__weight_decay=0.1), tmp_path / how)
-        assert run.info()["data"]["test"] == 60
+        assert run.info().data.test == 60
     assert outcome(RunDirectory(tmp_path / "tau-norm")) == outcome(whole)
 
 
@@ -239,8 +244,7 @@ def test_a_run_that_is_not_finished(tiny: Build, plain: RunDirectory, tmp_path: 
 def test_data_that_was_changed(tiny: Build, plain: RunDirectory, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(plain.root, copy)
-    text = (copy / "run.json").read_text()
-    (copy / "run.json").write_text(text.replace(plain.info()["data"]["fingerprint"], "0" * 64))
+    change_json(copy / "run.json", lambda content: content["data"].update(fingerprint="0" * 64))
     for method in ("crt", "logit-adjustment"):
         assert "is not what the run in" in refusal(tiny(method, refit__run=str(copy)), tmp_path / "out")
 

@@ -43,11 +43,11 @@ def test_a_run_with_small_images_first_resumes_bit_for_bit(settings: dict[str, o
     whole = train_recipe(recipe, tmp_path / "whole")
     train_recipe(recipe, tmp_path / "parts", stop_after=lambda done: done == 2)
     parts = train_recipe(recipe, tmp_path / "parts", resume=True)
-    assert [record["image_side"] for record in whole.log()] == [0.5, 0.625, 0.75, 0.875, 1.0]
-    assert [record["loss"] for record in whole.log()] == [record["loss"] for record in parts.log()]
+    assert [record.image_side for record in whole.log()] == [0.5, 0.625, 0.75, 0.875, 1.0]
+    assert [record.loss for record in whole.log()] == [record.loss for record in parts.log()]
     plain = train_recipe(load_recipe("digits/elf-ce-drw", {**settings, "train.resize_start": 1.0}), tmp_path / "plain")
-    assert plain.log()[0]["loss"] != whole.log()[0]["loss"]
-    assert "image_side" not in plain.log()[0]
+    assert plain.log()[0].loss != whole.log()[0].loss
+    assert plain.log()[0].image_side is None
 
 
 def test_rows_of_features_are_refused(settings: dict[str, object], tmp_path: Path) -> None:

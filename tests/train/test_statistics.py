@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from elfnet.train.statistics import EpochStatistics, head_classes, increasing_loss
+from elfnet.train.statistics import EpochStatistics, increasing_loss
 
 EXITS, CLASSES = 3, 4
 IS_HEAD_C = torch.tensor([True, True, False, False])
@@ -54,34 +54,34 @@ def test_record_equals_a_naive_loop(scale: float) -> None:
             confidence = exponentials[y] / sum(exponentials)
             low_head += weight * loss * (y < 2 and confidence <= 0.1)
             high_tail += weight * loss * (y >= 2 and confidence >= 0.9)
-    record = statistics.record()
-    assert record["loss"] == pytest.approx(weighted / weights, rel=1e-5)
-    assert record["exit_share"] == pytest.approx([n / 87 for n in count])
-    assert record["loss_by_exit"] == pytest.approx([x / n for x, n in zip(loss_sum, count, strict=True)], rel=1e-5)
+    record = statistics.record(0, learning_rate=0.1, weights="none")
+    assert record.loss == pytest.approx(weighted / weights, rel=1e-5)
+    assert record.exit_share == pytest.approx([n / 87 for n in count])
+    assert record.loss_by_exit == pytest.approx([x / n for x, n in zip(loss_sum, count, strict=True)], rel=1e-5)
     assert low_head > 0
     assert high_tail > 0
-    assert record["low_confidence_head_loss_share"] == pytest.approx(low_head / weighted, rel=1e-5)
-    assert record["high_confidence_tail_loss_share"] == pytest.approx(high_tail / weighted, rel=1e-5)
-    assert record["increasing_loss"] == increasing_loss(record["loss_by_exit"])
+    assert record.low_confidence_head_loss_share == pytest.approx(low_head / weighted, rel=1e-5)
+    assert record.high_confidence_tail_loss_share == pytest.approx(high_tail / weighted, rel=1e-5)
+    assert record.increasing_loss == increasing_loss(record.loss_by_exit)
 
 
 def test_an_exit_that_nobody_takes_has_no_average() -> None:
     statistics = _statistics(1)
     statistics.add(*_steps([20], last_exit=2)[0])
-    record = statistics.record()
-    assert record["loss_by_exit"][2] is None
-    assert record["exit_share"][2] == 0
-    assert record["increasing_loss"] == "undefined"
+    record = statistics.record(0, learning_rate=0.1, weights="none")
+    assert record.loss_by_exit[2] is None
+    assert record.exit_share[2] == 0
+    assert record.increasing_loss == "undefined"
 
 
 def test_no_loss_at_all_has_no_shares() -> None:
     logits_EBC, target_B, visited_EB, loss_EB, weight_B = _steps([5])[0]
     statistics = _statistics(1)
     statistics.add(logits_EBC, target_B, visited_EB, torch.zeros_like(loss_EB), weight_B)
-    record = statistics.record()
-    assert record["loss"] == 0
-    assert record["low_confidence_head_loss_share"] is None
-    assert record["high_confidence_tail_loss_share"] is None
+    record = statistics.record(0, learning_rate=0.1, weights="none")
+    assert record.loss == 0
+    assert record.low_confidence_head_loss_share is None
+    assert record.high_confidence_tail_loss_share is None
 
 
 @pytest.mark.parametrize(
@@ -98,20 +98,6 @@ def test_no_loss_at_all_has_no_shares() -> None:
 )
 def test_increasing_loss(loss_by_exit: list[float | None], verdict: str) -> None:
     assert increasing_loss(loss_by_exit) == verdict
-
-
-@pytest.mark.parametrize(
-    ("counts", "head"),
-    [
-        ([50, 40, 30, 20], [True, True, False, False]),
-        ([20, 50, 30, 40], [False, True, False, True]),
-        ([9, 8, 7], [True, True, False]),
-        ([5, 5, 5, 5], [True, True, False, False]),
-        ([1], [True]),
-    ],
-)
-def test_head_is_the_more_frequent_half(counts: list[int], head: list[bool]) -> None:
-    assert head_classes(counts).tolist() == head
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])

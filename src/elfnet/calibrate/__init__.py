@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from elfnet.calibrate.confidence import fit_scales
     from elfnet.calibrate.family import Family
     from elfnet.calibrate.fit import FamilyRequest, fit_family
-    from elfnet.calibrate.geometric import geometric_policy
     from elfnet.calibrate.operating_point import OperatingPoint
-    from elfnet.calibrate.per_exit import thresholds_for_budget, thresholds_for_floor
+    from elfnet.calibrate.per_exit import geometric_policy, thresholds_for_budget, thresholds_for_floor
     from elfnet.calibrate.risk.control import control_risk, control_risks
     from elfnet.calibrate.run import calibrate_run, measure_run
 
@@ -27,7 +26,7 @@ _MODULES = {
     "control_risks": "elfnet.calibrate.risk.control",
     "fit_family": "elfnet.calibrate.fit",
     "fit_scales": "elfnet.calibrate.confidence",
-    "geometric_policy": "elfnet.calibrate.geometric",
+    "geometric_policy": "elfnet.calibrate.per_exit",
     "measure_run": "elfnet.calibrate.run",
     "thresholds_for_budget": "elfnet.calibrate.per_exit",
     "thresholds_for_floor": "elfnet.calibrate.per_exit",

@@ -7,35 +7,23 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from pydantic import ValidationError
 
-from elfnet.atomic import write_json
 from elfnet.calibrate.calibration_table import ROUNDING
 from elfnet.calibrate.operating_point import OperatingPoint, most_accurate
+from elfnet.calibrate.policy_file import FORMAT_VERSION, StoredFamily
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.exits.logit_adjustment import LogitAdjustment
 from elfnet.registry import unknown_name
+from elfnet.run.json_file import read_json, write_json
+from elfnet.strict import first_error
 
 MULTIPLY_ADDS = "multiply-adds relative to the plain backbone"
 """The default unit of cost."""
 
-FORMAT_VERSION = 2
-"""Version of policy.json."""
-
-_FIELDS = {
-    "format_version",
-    "points",
-    "checkpoint_sha256",
-    "split",
-    "n",
-    "confidence_scale",
-    "cost",
-    "head_cost",
-    "cost_unit",
-    "notes",
-}
-_ADJUSTMENT_FIELDS = {"adjust_tau", "log_prior"}
-"""Only written if logits are adjusted, so that other families keep the format they had before."""
+AGAIN = "calibrate the run again"
+"""What the user can do about a damaged file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +42,12 @@ class Family:
         notes: how the points were found, in sentences for the user.
         adjustment: logit adjustment of the line search and of the figures per exit; None for plain logits. The policy
             of a point may have its own adjustment, with the same prior.
+
+    Example:
+        >>> from elfnet import calibrate_run, open_run
+        >>> family = calibrate_run(open_run("runs/first"))
+        >>> family.points[0].policy.name
+        'full'
     """
 
     points: tuple[OperatingPoint, ...]
@@ -186,8 +180,7 @@ class Family:
         """
         if self.checkpoint_sha256 != sha256:
             raise WorkError(
-                f"the operating points are of checkpoint {self.checkpoint_sha256[:12]}, not of {sha256[:12]}; "
-                f"calibrate the run again"
+                f"the operating points are of checkpoint {self.checkpoint_sha256[:12]}, not of {sha256[:12]}; {AGAIN}"
             )
 
     def to_dict(self) -> dict[str, Any]:
@@ -211,7 +204,7 @@ class Family:
         }
 
     def save(self, path: Path) -> None:
-        """Write policy.json atomically."""
+        """Write policy.json atomically, with a hash of its content."""
         write_json(path, self.to_dict())
 
     @classmethod
@@ -225,12 +218,9 @@ class Family:
         Raises:
             WorkError: the file is missing or damaged, or it belongs to another checkpoint.
         """
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError as error:
-            raise WorkError(f"there are no operating points at {path}; calibrate the run first") from error
-        except (OSError, ValueError) as error:
-            raise WorkError(f"cannot read {path}: {error}; calibrate the run again") from error
+        if not path.is_file():
+            raise WorkError(f"there are no operating points at {path}; calibrate the run first")
+        content = read_json(path, way_out=AGAIN)
         family = cls.from_dict(content, where=str(path))
         if checkpoint_sha256 is not None:
             family.require_checkpoint(checkpoint_sha256)
@@ -243,34 +233,28 @@ class Family:
         if version != FORMAT_VERSION:
             raise WorkError(
                 f"{where} has operating point format {version!r}, this version of elfnet reads {FORMAT_VERSION}; "
-                f"calibrate the run again"
+                f"{AGAIN}"
             )
         try:
-            return cls._from_fields(content)
-        except (RequestError, KeyError, TypeError, ValueError) as error:
-            raise WorkError(f"{where} is damaged: {error}; calibrate the run again") from error
+            # JSON has no tuples, so a strict model must read text.
+            return cls._from_stored(StoredFamily.model_validate_json(json.dumps(content)))
+        except ValidationError as error:
+            raise WorkError(f"{where} is damaged ({first_error(error)}); {AGAIN}") from error
+        except (RequestError, ValueError) as error:
+            raise WorkError(f"{where} is damaged ({error}); {AGAIN}") from error
 
     @classmethod
-    def _from_fields(cls, content: Mapping[str, Any]) -> Self:
-        fields = _FIELDS | _ADJUSTMENT_FIELDS if _ADJUSTMENT_FIELDS & set(content) else _FIELDS
-        if set(content) != fields:
-            raise ValueError(f"missing or unknown fields {sorted(set(content) ^ fields)}")
-        if not isinstance(content["points"], list):
-            raise TypeError("points is not a list")
-        for field in ("checkpoint_sha256", "split", "cost_unit"):
-            if not isinstance(content[field], str):
-                raise TypeError(f"{field} is not a string")
-        log_prior = tuple(float(value) for value in content.get("log_prior", ()))
-        taus = content.get("adjust_tau")
+    def _from_stored(cls, stored: StoredFamily) -> Self:
+        taus = stored.adjust_tau
         return cls(
-            points=tuple(OperatingPoint.from_dict(point, log_prior=log_prior) for point in content["points"]),
-            checkpoint_sha256=content["checkpoint_sha256"],
-            split=content["split"],
-            n=int(content["n"]),
-            confidence_scale=tuple(float(scale) for scale in content["confidence_scale"]),
-            cost=tuple(float(cost) for cost in content["cost"]),
-            head_cost=tuple(float(cost) for cost in content["head_cost"]),
-            cost_unit=content["cost_unit"],
-            notes=tuple(str(note) for note in content["notes"]),
-            adjustment=None if taus is None else LogitAdjustment(tuple(float(tau) for tau in taus), log_prior),
+            points=tuple(OperatingPoint.from_stored(point, log_prior=stored.log_prior) for point in stored.points),
+            checkpoint_sha256=stored.checkpoint_sha256,
+            split=stored.split,
+            n=stored.n,
+            confidence_scale=stored.confidence_scale,
+            cost=stored.cost,
+            head_cost=stored.head_cost,
+            cost_unit=stored.cost_unit,
+            notes=stored.notes,
+            adjustment=None if taus is None else LogitAdjustment(taus, stored.log_prior),
         )

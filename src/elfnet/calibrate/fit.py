@@ -9,10 +9,9 @@ from elfnet.calibrate.adjustment_choice import AdjustmentChoice, choose_adjustme
 from elfnet.calibrate.calibration_table import ROUNDING, require_calibration
 from elfnet.calibrate.confidence import choose_confidence
 from elfnet.calibrate.family import MULTIPLY_ADDS, Family
-from elfnet.calibrate.geometric import geometric_policy
 from elfnet.calibrate.line_search import fixed_points, line_search, measured_point
 from elfnet.calibrate.operating_point import OperatingPoint
-from elfnet.calibrate.per_exit import family_for_budgets, thresholds_for_floor
+from elfnet.calibrate.per_exit import family_for_budgets, geometric_policy, thresholds_for_floor
 from elfnet.calibrate.risk.control import control_risks
 from elfnet.calibrate.risk.sample_size import TooFewExamplesError
 from elfnet.calibrate.risk.sequence import per_exit_path
@@ -79,6 +78,13 @@ class FamilyRequest:
         combine: `on`, `off` or `auto`; see `choose_confidence`.
         adjust: whether the logits of all points are adjusted.
         risk: points with a guarantee.
+
+    Example:
+        >>> from elfnet import FamilyRequest, calibrate_run, open_run
+        >>> request = FamilyRequest(search=[0.5, 0.9], budgets=(0.5, 0.8), geometric_budgets=())
+        >>> family = calibrate_run(open_run("runs/first"), request)
+        >>> [point.policy.name for point in family.points if "budget" in point.policy.name]
+        ['budget=0.5', 'budget=0.8']
     """
 
     search: Sequence[str | float]
@@ -115,6 +121,13 @@ def fit_family(table: ExitTable, request: FamilyRequest, *, cost_unit: str = MUL
         table: exit table of the calibration split; a table of the test split is refused.
         request: the points to fit.
         cost_unit: unit of the costs in the table.
+
+    Example:
+        >>> from elfnet import FamilyRequest, evaluate_run, fit_family, open_run
+        >>> table = evaluate_run(open_run("runs/first"), "calibration")
+        >>> family = fit_family(table, FamilyRequest(search=[0.9], budgets=(0.5,)))
+        >>> family.point("budget=0.5").policy.name
+        'budget=0.5'
     """
     require_calibration(table)
     choice = request.adjust.choose(table)

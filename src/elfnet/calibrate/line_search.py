@@ -5,7 +5,8 @@ from typing import Any
 
 from elfnet.calibrate.calibration_table import require_calibration
 from elfnet.calibrate.family import Family
-from elfnet.calibrate.operating_point import Expected, OperatingPoint, most_accurate
+from elfnet.calibrate.operating_point import OperatingPoint, most_accurate
+from elfnet.calibrate.policy_file import Expected
 from elfnet.errors import RequestError
 from elfnet.evaluate.confidence import ExitConfidences, compute_confidences
 from elfnet.evaluate.exit_table import ExitTable

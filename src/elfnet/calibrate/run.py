@@ -1,11 +1,9 @@
 """Calibration of a run: fit its operating points on the calibration split, then measure them on the test split."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from elfnet import atomic
 from elfnet.calibrate.family import MULTIPLY_ADDS, Family
 from elfnet.calibrate.fit import FamilyRequest, fit_family, fixed_family, request_from_recipe
 from elfnet.calibrate.measured_cost import MeasuredCost
@@ -23,6 +21,7 @@ from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.stages import total_epochs
 from elfnet.run.checkpoint import load_checkpoint
 from elfnet.run.directory import RunDirectory
+from elfnet.run.results import PointResults, Results
 
 MAX_CLASSES_IN_CONFUSION = 100
 """With more classes confusion matrices are not written: for 10,000 classes and dozens of points they take gigabytes."""
@@ -47,6 +46,12 @@ def calibrate_run(
 
     Raises:
         RequestError: the run is not finished.
+
+    Example:
+        >>> from elfnet import calibrate_run, open_run
+        >>> family = calibrate_run(open_run("runs/first"))
+        >>> family.split
+        'calibration'
     """
     with run.lock():
         _require_finished(run)
@@ -75,7 +80,7 @@ def _require_finished(run: RunDirectory) -> None:
         )
 
 
-def results_on(table: ExitTable, family: Family) -> dict[str, Any]:
+def results_on(table: ExitTable, family: Family) -> Results:
     """Measure a family on a table: every operating point, every exit alone, and the curve of accuracy over cost."""
     family.require_checkpoint(table.checkpoint_sha256)
     if family.cost_unit != MULTIPLY_ADDS:
@@ -90,28 +95,32 @@ def results_on(table: ExitTable, family: Family) -> dict[str, Any]:
         key = point.policy.reading
         if key not in by_confidence:
             by_confidence[key] = confidences_for_policy(table, point.policy)
-        points[point.name] = {
-            "rule": point.rule,
-            "thresholds": list(point.policy.thresholds),
-            **measure(table, replay(by_confidence[key], point.policy), with_confusion=with_confusion).to_dict(),
-        }
-    return {
-        "split": table.split,
-        "n": table.examples,
-        "checkpoint_sha256": table.checkpoint_sha256,
-        "cost_unit": family.cost_unit,
-        "plain_multiply_adds": table.plain_multiply_adds,
-        "points": points,
-        "exits": [quality.to_dict() for quality in by_exit(confidences)],
-        "curve": [point.to_dict() for point in curve(confidences)],
-    }
+        metrics = measure(table, replay(by_confidence[key], point.policy), with_confusion=with_confusion)
+        points[point.name] = PointResults(**dict(metrics), rule=point.rule, thresholds=point.policy.thresholds)
+    return Results(
+        split=table.split,
+        n=table.examples,
+        checkpoint_sha256=table.checkpoint_sha256,
+        cost_unit=family.cost_unit,
+        plain_multiply_adds=table.plain_multiply_adds,
+        points=points,
+        exits=by_exit(confidences),
+        curve=curve(confidences),
+    )
 
 
 def measure_run(
     run: RunDirectory, family: Family, *, device: str = "cpu", network: StagedNetwork | None = None
-) -> dict[str, Any]:
-    """Measure a family on the test split of its run and write metrics.json."""
+) -> Results:
+    """Measure a family on the test split of its run and write metrics.json.
+
+    Example:
+        >>> from elfnet import calibrate_run, measure_run, open_run
+        >>> run = open_run("runs/first")
+        >>> measure_run(run, calibrate_run(run)).n
+        60
+    """
     with run.lock():
         results = results_on(evaluate_run(run, "test", device=device, network=network), family)
-        atomic.write_json(run.metrics_file, results)
+        run.save_results(results)
     return results

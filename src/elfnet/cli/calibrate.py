@@ -136,7 +136,7 @@ def run(words: Sequence[str]) -> int:
         family = calibrate_run(directory, _request(args, directory), cost=cost, device=device)
         results = measure_run(directory, family, device=device)
     if args.json:
-        print_json({"family": family.to_dict(), "test": results})
+        print_json({"family": family.to_dict(), "test": results.to_json()})
         return 0
     screen = console()
     screen.print(points_table(results, all_points=args.all))

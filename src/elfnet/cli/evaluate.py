@@ -9,6 +9,7 @@ from elfnet.cli.output import console, exits_table, percent, points_table, print
 if TYPE_CHECKING:
     from elfnet.evaluate.exit_table import ExitTable
     from elfnet.run.directory import RunDirectory
+    from elfnet.run.results import Results
 
 
 def parser() -> Parser:
@@ -95,15 +96,19 @@ def run(words: Sequence[str]) -> int:
     if args.group_accuracy == "classes":
         from elfnet.evaluate.metrics import class_mean_by_group
 
-        for point in results["points"].values():
-            point["accuracy_by_group"] = class_mean_by_group(point["accuracy_by_class"], table.group_of_class)
-        results["group_accuracy"] = "mean over classes"
+        points = {
+            name: point.model_copy(
+                update={"accuracy_by_group": class_mean_by_group(point.accuracy_by_class, table.group_of_class)}
+            )
+            for name, point in results.points.items()
+        }
+        results = results.model_copy(update={"points": points, "group_accuracy": "mean over classes"})
     if args.json:
-        print_json(results)
+        print_json(results.to_json())
         return 0
     screen = console()
     screen.print(points_table(results))
-    if len(results["exits"]) > 1:
+    if len(results.exits) > 1:
         screen.print(exits_table(results))
     if args.per_class:
         screen.print(_per_class(table, results))
@@ -142,7 +147,7 @@ def _fixed_family(table: Any, thresholds: list[str], scale: float | None) -> Any
     return fixed_points(table, thresholds, confidence_scale=scale)
 
 
-def _per_class(table: Any, results: dict[str, Any]) -> Any:
+def _per_class(table: Any, results: "Results") -> Any:
     """A terminal table of the accuracy per class."""
     from rich.markup import escape
     from rich.table import Table
@@ -150,10 +155,10 @@ def _per_class(table: Any, results: dict[str, Any]) -> Any:
     shown = Table(title="By class, most frequent first", caption="accuracy in %")
     shown.add_column("class")
     shown.add_column("training images", justify="right")
-    for name in results["points"]:
+    for name in results.points:
         shown.add_column(escape(name), justify="right")
     for label in (-table.class_counts_C).argsort(kind="stable"):
-        cells = (percent(point["accuracy_by_class"][label]) for point in results["points"].values())
+        cells = (percent(point.accuracy_by_class[label]) for point in results.points.values())
         shown.add_row(escape(table.class_names[label]), f"{table.class_counts_C[label]:,}", *cells)
     return shown
 

@@ -3,8 +3,8 @@
 import csv
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TextIO
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from rich.console import Console
 from rich.markup import escape
@@ -12,6 +12,9 @@ from rich.table import Table
 
 from elfnet.inference.model import Prediction
 from elfnet.inference.predict_files import Classified
+
+if TYPE_CHECKING:
+    from elfnet.run.results import Results
 
 DASH = "–"
 """Stands for a missing value."""
@@ -46,55 +49,54 @@ def shares(values: Sequence[float]) -> str:
     return " / ".join(f"{100 * value:.0f}" for value in values)
 
 
-def points_table(results: Mapping[str, Any], *, all_points: bool = True) -> Table:
+def points_table(results: "Results", *, all_points: bool = True) -> Table:
     """Return the table of operating points: accuracy by group, cost, and share of images per exit.
 
     Args:
         results: the content of metrics.json.
         all_points: whether to show the baseline points.
     """
-    exits = len(results["exits"])
+    exits = len(results.exits)
     shown = {
         name: point
-        for name, point in results["points"].items()
-        if all_points or point["rule"] not in BASELINES or name in ("accurate", "economic")
+        for name, point in results.points.items()
+        if all_points or point.rule not in BASELINES or name in ("accurate", "economic")
     }
-    caption = f"accuracy in %; cost in {results['cost_unit']}"
-    if how := results.get("group_accuracy"):
-        caption = f"accuracy in %, of groups the {how}; cost in {results['cost_unit']}"
-    if hidden := len(results["points"]) - len(shown):
+    caption = f"accuracy in %; cost in {results.cost_unit}"
+    if results.group_accuracy is not None:
+        caption = f"accuracy in %, of groups the {results.group_accuracy}; cost in {results.cost_unit}"
+    if hidden := len(results.points) - len(shown):
         caption += f"; {hidden} baseline points not shown (--all)"
-    table = Table(title=f"Operating points on {results['n']:,} {results['split']} images", caption=caption)
+    table = Table(title=f"Operating points on {results.n:,} {results.split} images", caption=caption)
     table.add_column("point")
     for name in ("all", "many", "medium", "few", "mean cost", "worst cost"):
         table.add_column(name, justify="right")
     table.add_column(f"share at exit 1..{exits}, %" if exits > 1 else "exits", justify="right")
     for name, point in shown.items():
-        by_group = point["accuracy_by_group"]
         table.add_row(
             escape(name),
-            percent(point["accuracy"]),
-            *(percent(by_group[group]) for group in ("many", "medium", "few")),
-            f"{point['mean_cost']:.3f}",
-            f"{point['worst_cost']:.3f}",
-            shares(point["exit_share"]) if exits > 1 else "1",
+            percent(point.accuracy),
+            *(percent(point.accuracy_by_group[group]) for group in ("many", "medium", "few")),
+            f"{point.mean_cost:.3f}",
+            f"{point.worst_cost:.3f}",
+            shares(point.exit_share) if exits > 1 else "1",
         )
     return table
 
 
-def exits_table(results: Mapping[str, Any]) -> Table:
+def exits_table(results: "Results") -> Table:
     """Return the table of exits: accuracy, cost and calibration error if all images used the same exit."""
     table = Table(title="If all images used one exit", caption="calibration error: 15 bins, top label")
     table.add_column("exit")
     for name in ("all", "many", "medium", "few", "cost", "calibration error"):
         table.add_column(name, justify="right")
-    for quality in results["exits"]:
+    for quality in results.exits:
         table.add_row(
-            str(quality["exit"]),
-            percent(quality["accuracy"]),
-            *(percent(quality["accuracy_by_group"][group]) for group in ("many", "medium", "few")),
-            f"{quality['cost']:.3f}",
-            f"{quality['calibration_error']:.3f}",
+            str(quality.exit),
+            percent(quality.accuracy),
+            *(percent(quality.accuracy_by_group[group]) for group in ("many", "medium", "few")),
+            f"{quality.cost:.3f}",
+            f"{quality.calibration_error:.3f}",
         )
     return table
 

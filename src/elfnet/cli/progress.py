@@ -3,7 +3,7 @@
 import sys
 import time
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -12,22 +12,24 @@ from elfnet.cli.output import percent, shares
 from elfnet.data.build import fewer_than_requested
 from elfnet.recipe.schema import Recipe
 from elfnet.recipe.stages import BALANCED, total_epochs
+from elfnet.run.info import RunInfo
+from elfnet.run.log import EpochRecord
 
 
-def epoch_line(record: dict[str, Any], epochs: int) -> str:
+def epoch_line(record: EpochRecord, epochs: int) -> str:
     """Return the summary of one epoch: loss, calibration accuracy, share of examples per exit, time."""
-    parts = [f"epoch {record['epoch'] + 1}/{epochs}", f"loss {record['loss']:.3f}"]
-    if record["calibration_balanced_accuracy"] is not None:
-        parts.append(f"calibration accuracy {percent(record['calibration_balanced_accuracy'])} %")
-    if record.get("test_accuracy") is not None:
-        parts.append(f"test accuracy {percent(record['test_accuracy'])} %")
-    if len(record["exit_share"]) > 1:
-        parts.append(f"exit shares {shares(record['exit_share'])} %")
-    if record["weights"] != "none":
-        parts.append(f"{record['weights']} weights")
-    if record.get("stage") == BALANCED:
+    parts = [f"epoch {record.epoch + 1}/{epochs}", f"loss {record.loss:.3f}"]
+    if record.calibration_balanced_accuracy is not None:
+        parts.append(f"calibration accuracy {percent(record.calibration_balanced_accuracy)} %")
+    if record.test_accuracy is not None:
+        parts.append(f"test accuracy {percent(record.test_accuracy)} %")
+    if len(record.exit_share) > 1:
+        parts.append(f"exit shares {shares(record.exit_share)} %")
+    if record.weights != "none":
+        parts.append(f"{record.weights} weights")
+    if record.stage == BALANCED:
         parts.append("balanced stage")
-    parts.append(f"{record['seconds']:.1f} s")
+    parts.append(f"{record.seconds:.1f} s")
     return "  ".join(parts)
 
 
@@ -67,24 +69,23 @@ class Watch:
         else:
             self._progress.console.print(line, markup=False)
 
-    def started(self, recipe: Recipe, info: dict[str, Any], epochs_done: int) -> None:
+    def started(self, recipe: Recipe, info: RunInfo, epochs_done: int) -> None:
         """Describe the run: network, data and machine; for a resumed run also the epochs that are done."""
         self._epochs = total_epochs(recipe)
-        machine, data = info["machine"], info["data"]
-        how = [machine["device"], machine["precision"], f"{machine['threads']} threads"]
-        how += ["compiled"] if machine["compile"] else []
-        network = "given network" if "network" in info else recipe.model.backbone
+        machine, data = info.machine, info.data
+        how = [machine.device, machine.precision, f"{machine.threads} threads"]
+        how += ["compiled"] if machine.compile else []
+        network = "given network" if info.network is not None else recipe.model.backbone
         examples = "rows" if recipe.data.source == "features" else "images"
         self.say(
-            f"{network} on {data['train']:,} {examples} of {len(data['class_names'])} classes "
-            f"({max(data['class_counts'])} to {min(data['class_counts'])} per class); {', '.join(how)}"
+            f"{network} on {data.train:,} {examples} of {data.classes} classes "
+            f"({max(data.class_counts)} to {min(data.class_counts)} per class); {', '.join(how)}"
         )
-        if fewer := fewer_than_requested(recipe.data, data["class_counts"]):
+        if fewer := fewer_than_requested(recipe.data, data.class_counts):
             self.say(fewer)
-        if "weights" in info and not epochs_done:
-            self.say(info["weights"]["summary"])
-        if "refit" in info and not epochs_done:
-            self.say(info["refit"]["summary"])
+        for origin in (info.weights, info.refit):
+            if origin is not None and not epochs_done:
+                self.say(origin.summary)
         if epochs_done:
             self.say(f"resuming after epoch {epochs_done}/{self._epochs}")
         self._progress.update(self._bar, total=self._epochs, completed=epochs_done)
@@ -96,9 +97,9 @@ class Watch:
             done = int(self._progress.tasks[0].completed)
             self._progress.update(self._bar, description=f"epoch {min(done + 1, self._epochs)}, step {step}/{steps}")
 
-    def epoch(self, record: dict[str, Any]) -> None:
+    def epoch(self, record: EpochRecord) -> None:
         """Advance the progress bar and print the line of a finished epoch."""
-        self._progress.update(self._bar, completed=record["epoch"] + 1)
+        self._progress.update(self._bar, completed=record.epoch + 1)
         self.say(epoch_line(record, self._epochs))
 
 

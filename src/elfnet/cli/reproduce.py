@@ -1,4 +1,4 @@
-"""elfnet reproduce"""
+"""The command `elfnet reproduce`, and its progress: which run of how many, its epochs, and the remaining time."""
 
 import argparse
 import signal
@@ -13,10 +13,14 @@ from rich.table import Table
 
 from elfnet.cli.arguments import Parser, add_recipe_flags, recipe_overrides
 from elfnet.cli.output import console, print_json
+from elfnet.cli.progress import Watch, epoch_line
 from elfnet.errors import WorkError
+from elfnet.report.formatting import duration
 from elfnet.reproduce.paper_table import TABLES, TIERS
+from elfnet.run.log import EpochRecord
 
 if TYPE_CHECKING:
+    from elfnet.reproduce.cell import Cell
     from elfnet.reproduce.plan import PlannedRun
 
 RESUME = "progress is saved; run the same command to resume"
@@ -72,7 +76,6 @@ def run(words: Sequence[str]) -> int:
         return _list(args, out, request)
 
     # Imported after the arguments are parsed, so that a wrong flag is reported without loading torch.
-    from elfnet.cli.table_progress import TableProgress
     from elfnet.reproduce.run import reproduce_table
 
     with TableProgress() as progress, _stop_on_interrupt(progress.say) as interrupted:
@@ -167,3 +170,24 @@ def _integers(text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(",") if part.strip())
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} must be whole numbers separated by commas") from None
+
+
+class TableProgress(Watch):
+    """A `TableObserver` that prints to standard error; use it in a `with` statement."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._remaining = ""
+
+    def run_started(self, cell: "Cell", number: int, runs: int) -> None:
+        self.say(f"run {number} of {runs}: {cell.name}")
+
+    def remaining(self, seconds: float | None) -> None:
+        self._remaining = "" if seconds is None else f"  about {duration(seconds)} left for all runs"
+
+    def epoch(self, record: EpochRecord) -> None:
+        self._progress.update(self._bar, completed=record.epoch + 1)
+        self.say(epoch_line(record, self._epochs) + self._remaining)
+
+    def run_finished(self, cell: "Cell", failure: str | None) -> None:
+        self.say(f"{cell.name}: {'done' if failure is None else f'failed: {failure}'}")

@@ -30,7 +30,7 @@ def parser() -> Parser:
         "Serve predictions of a bundle over HTTP, with a web page at / to try images. Requests are batched as they\n"
         "arrive; beyond the limits the response is 503. Ctrl-C or SIGTERM stops it after the requests in progress.",
         usage="BUNDLE [--host HOST] [--port PORT] [--operating-point NAME | --budget B] [--shed-by-budget] ...",
-        example="elfnet serve runs/elf/elf.elfnet --port 8000 --samples photos",
+        example="elfnet serve runs/elf/elf.onnx --port 8000 --samples photos",
     )
     parser.add_argument("bundle", type=Path, help="file written by 'elfnet export'")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine)")
@@ -50,7 +50,7 @@ def parser() -> Parser:
     )
     parser.add_argument("--samples", type=Path, metavar="DIR", help="folder with images that the web page offers")
     parser.add_argument("--backend", metavar="NAME", help="onnxruntime (default), openvino, torch, torch-compiled")
-    parser.add_argument("--variant", default="float32", metavar="NAME", help="float32 (default), int8 or bfloat16")
+    parser.add_argument("--variant", metavar="NAME", help="precision of a bundle, if it has several")
     parser.add_argument("--threads", type=int, metavar="N", help="threads of the backend (default: its own choice)")
     limits = parser.add_argument_group("limits")
     limits.add_argument("--max-batch", type=int, metavar="N", help="images per engine call (default: 64)")

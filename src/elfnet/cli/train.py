@@ -84,7 +84,7 @@ def run(words: Sequence[str]) -> int:
     if args.no_report:
         print_json({"run": str(out)}) if args.json else console().print(f"run: {out}", markup=False)
         return 0
-    device = trained.info()["machine"]["device"]
+    device = trained.info().machine.device
     results = measure_run(trained, calibrate_run(trained, device=device), device=device)
 
     from elfnet.report import write_report
@@ -92,11 +92,13 @@ def run(words: Sequence[str]) -> int:
     report = write_report([trained])
     best = best_test_epoch(trained.log())
     if args.json:
-        print_json({"run": str(out), "report": str(report), **results} | ({"best_test_epoch": best} if best else {}))
+        print_json(
+            {"run": str(out), "report": str(report), **results.to_json()} | ({"best_test_epoch": best} if best else {})
+        )
         return 0
     screen = console()
     screen.print(points_table(results, all_points=False))
-    if len(results["exits"]) > 1:
+    if len(results.exits) > 1:
         screen.print(exits_table(results))
     if best:
         screen.print(

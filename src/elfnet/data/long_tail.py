@@ -264,3 +264,11 @@ class FrequencyGroups:
         """Number of classes in each group: many, medium, few."""
         many, medium, few = np.bincount(self.of_classes(counts_C), minlength=len(GROUP_NAMES)).tolist()
         return many, medium, few
+
+
+def head_classes(class_counts_C: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """True for the more frequent half of the classes (head), shape (C,). Ties are broken by label."""
+    order_C = np.argsort(-class_counts_C, kind="stable")
+    is_head_C = np.zeros(len(class_counts_C), dtype=np.bool_)
+    is_head_C[order_C[: (len(class_counts_C) + 1) // 2]] = True
+    return is_head_C

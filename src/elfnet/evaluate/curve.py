@@ -7,8 +7,7 @@ The curve has one threshold for all exits, from 0 (all examples take the first e
 # Shapes: P operating points, B points of a chunk, N examples, E exits, T = E - 1 thresholds, G frequency groups,
 # K = 2 G kinds of examples (group, wrong / right)
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.errors import RequestError
 from elfnet.evaluate.confidence import ExitConfidences
 from elfnet.exits.policy import NEVER
+from elfnet.run.results import CurvePoint
 
 CHUNK_CELLS = 4 * 2**20
 """Points x examples in memory at a time: about 40 MB."""
@@ -134,30 +134,6 @@ def _figures(confidences: ExitConfidences, thresholds_PT: NDArray[np.float64], c
         mean_cost_P=(leaving_PE * _cost_to_exit(confidences, thresholds_PT)).sum(axis=1) / examples,
         exit_share_PE=leaving_PE / examples,
     )
-
-
-@dataclass(frozen=True)
-class CurvePoint:
-    """A point of the accuracy-cost curve.
-
-    Attributes:
-        threshold: s of all exits.
-        mean_cost: mean multiply-adds relative to the plain backbone.
-        accuracy: fraction of correct predictions.
-        accuracy_by_group: accuracy by frequency group; None for a group without examples.
-        exit_share: fraction of the examples that take each exit.
-        efficient: whether the point is Pareto-efficient (see `efficient`).
-    """
-
-    threshold: float
-    mean_cost: float
-    accuracy: float
-    accuracy_by_group: dict[str, float | None]
-    exit_share: tuple[float, ...]
-    efficient: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "exit_share": list(self.exit_share)}
 
 
 def curve(confidences: ExitConfidences, *, points: int = 200) -> tuple[CurvePoint, ...]:

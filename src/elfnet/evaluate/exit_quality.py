@@ -2,15 +2,13 @@
 
 # Shapes: N examples, B bins
 
-from dataclasses import asdict, dataclass
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.errors import RequestError
 from elfnet.evaluate.confidence import ExitConfidences
+from elfnet.run.results import ExitQuality
 
 BINS = 15
 
@@ -27,30 +25,6 @@ def calibration_error(confidence_N: NDArray[np.float64], correct_N: NDArray[np.b
     confidence_B = np.bincount(bin_N, weights=confidence_N, minlength=bins)
     right_B = np.bincount(bin_N, weights=correct_N.astype(np.float64), minlength=bins)
     return float(np.abs(right_B - confidence_B).sum() / len(confidence_N))
-
-
-@dataclass(frozen=True)
-class ExitQuality:
-    """The quality of one exit if all examples take it.
-
-    Attributes:
-        exit: counted from 1, as in the paper.
-        cost: multiply-adds up to and including this exit, relative to the plain backbone.
-        accuracy: fraction of correct predictions.
-        accuracy_by_group: accuracy by frequency group; None for a group without examples.
-        mean_confidence: at the confidence scale of inference.
-        calibration_error: 15 equal bins, top label, at the confidence scale of inference.
-    """
-
-    exit: int
-    cost: float
-    accuracy: float
-    accuracy_by_group: dict[str, float | None]
-    mean_confidence: float
-    calibration_error: float
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def by_exit(confidences: ExitConfidences) -> tuple[ExitQuality, ...]:

@@ -3,8 +3,6 @@
 # Shapes: N examples, E exits, C classes, G frequency groups
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,58 +11,7 @@ from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.replay import Replay
-
-
-@dataclass(frozen=True, eq=False)
-class Metrics:
-    """Metrics of a replayed policy. Figures are fractions of 1; None means that there are no examples.
-
-    Attributes:
-        n: number of examples.
-        n_by_group: number of examples whose class is "many", "medium" or "few" in training.
-        accuracy: fraction of correct predictions.
-        accuracy_by_group: accuracy by frequency group.
-        accuracy_by_class: accuracy by class.
-        balanced_accuracy: mean of the accuracies of the classes that have examples.
-        macro_f1: mean F1 over all C classes; a class that is neither present nor predicted counts as 0.
-        mean_cost: mean multiply-adds relative to the plain backbone.
-        worst_cost: the cost of the deepest exit that an input can take under the policy.
-        exit_share: fraction of the examples that take each exit.
-        exit_share_by_group: these fractions by frequency group.
-        confusion_CC: number of examples by label (row) and prediction (column); None if not computed.
-    """
-
-    n: int
-    n_by_group: dict[str, int]
-    accuracy: float
-    accuracy_by_group: dict[str, float | None]
-    accuracy_by_class: tuple[float | None, ...]
-    balanced_accuracy: float
-    macro_f1: float
-    mean_cost: float
-    worst_cost: float
-    exit_share: tuple[float, ...]
-    exit_share_by_group: dict[str, tuple[float, ...] | None]
-    confusion_CC: NDArray[np.int64] | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The metrics as JSON-compatible types."""
-        return {
-            "n": self.n,
-            "n_by_group": dict(self.n_by_group),
-            "accuracy": self.accuracy,
-            "accuracy_by_group": dict(self.accuracy_by_group),
-            "accuracy_by_class": list(self.accuracy_by_class),
-            "balanced_accuracy": self.balanced_accuracy,
-            "macro_f1": self.macro_f1,
-            "mean_cost": self.mean_cost,
-            "worst_cost": self.worst_cost,
-            "exit_share": list(self.exit_share),
-            "exit_share_by_group": {
-                name: None if share is None else list(share) for name, share in self.exit_share_by_group.items()
-            },
-            "confusion": None if self.confusion_CC is None else self.confusion_CC.tolist(),
-        }
+from elfnet.run.results import Metrics
 
 
 def measure(table: ExitTable, replayed: Replay, *, with_confusion: bool = True) -> Metrics:
@@ -77,6 +24,14 @@ def measure(table: ExitTable, replayed: Replay, *, with_confusion: bool = True) 
 
     Raises:
         RequestError: the table has no examples.
+
+    Example:
+        >>> from elfnet import calibrate_run, evaluate_run, measure, open_run, replay
+        >>> run = open_run("runs/first")
+        >>> table, family = evaluate_run(run, "test"), calibrate_run(run)
+        >>> metrics = measure(table, replay(table, family.points[0].policy))
+        >>> 0 <= metrics.accuracy <= 1
+        True
     """
     if table.examples == 0:
         raise RequestError(f"the {table.split} exit table has no examples; evaluate a split that has some")
@@ -114,7 +69,7 @@ def measure(table: ExitTable, replayed: Replay, *, with_confusion: bool = True) 
             name: tuple((leaving_E / size).tolist()) if size else None
             for name, leaving_E, size in zip(GROUP_NAMES, leaving_GE, size_G, strict=True)
         },
-        confusion_CC=confusion_matrix(labels_N, prediction_N, table.classes) if with_confusion else None,
+        confusion=_rows(confusion_matrix(labels_N, prediction_N, table.classes)) if with_confusion else None,
     )
 
 
@@ -148,6 +103,10 @@ def class_mean_by_group(
 def confusion_matrix(labels_N: NDArray[np.int64], prediction_N: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
     """Number of examples by label (row) and prediction (column), shape (C, C)."""
     return np.bincount(labels_N * classes + prediction_N, minlength=classes * classes).reshape(classes, classes)
+
+
+def _rows(count_CC: NDArray[np.int64]) -> tuple[tuple[int, ...], ...]:
+    return tuple(map(tuple, count_CC.tolist()))
 
 
 def _sum_by_group(count_C: NDArray[np.int64], group_of_class_C: NDArray[np.int64]) -> list[int]:

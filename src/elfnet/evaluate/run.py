@@ -16,16 +16,16 @@ from elfnet.data.loading.feed import TrainingFeed
 from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.splits import Splits
 from elfnet.data.types import Examples
-from elfnet.errors import RequestError, WorkError
+from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import SPLITS, ExitTable
 from elfnet.exits.policy import Measure
 from elfnet.models.flops import count_cost
 from elfnet.models.layers import evaluation_mode, reset_statistics
-from elfnet.models.run_network import network_of_run, require_fits
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import DataRecipe
 from elfnet.run.checkpoint import load_run_checkpoint, tensors_sha256
 from elfnet.run.directory import RunDirectory
+from elfnet.run.network import network_of_run, require_fits
 
 
 @torch.inference_mode()
@@ -102,6 +102,11 @@ def evaluate_run(
     Raises:
         RequestError: the split is unknown, or the network does not fit.
         WorkError: the data or the checkpoint is not that of the run.
+
+    Example:
+        >>> from elfnet import evaluate_run, open_run
+        >>> evaluate_run(open_run("runs/first"), "test").split
+        'test'
     """
     if split not in SPLITS:
         raise RequestError(f"there is no split {split!r}; choose from: {', '.join(SPLITS)}")
@@ -118,9 +123,8 @@ def evaluate_run(
     network.load_state_dict(dict(saved.weights))
     network.to(torch.device(device), memory_format=torch.channels_last)  # type: ignore[call-overload]
     splits = load_splits(recipe.data)
-    if splits.fingerprint != info["data"]["fingerprint"]:
-        raise WorkError(f"the data is not what the run in {run.root} was trained on; restore it, or train again")
-    normalisation = Normalisation(tuple(info["data"]["mean"]), tuple(info["data"]["std"]))
+    info.require_same_data(splits.fingerprint, where=run.root)
+    normalisation = Normalisation(info.data.mean, info.data.std)
     sha256 = saved.sha256
     if fresh_statistics:
         batches = training_batches(

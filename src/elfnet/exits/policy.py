@@ -8,9 +8,9 @@ torch.
 # Shapes: N examples, E exits, C classes
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -181,7 +181,7 @@ class Policy:
         return (*reachable, passable)
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to plain JSON types.
+        """Convert to plain JSON types (see `calibrate.policy_file`).
 
         Of an adjustment only the taus are included. The prior is the same for all policies of a model and is stored
         beside them.
@@ -194,45 +194,6 @@ class Policy:
             "measure": self.measure,
         }
         return content if self.adjustment is None else {**content, "adjust_tau": list(self.adjustment.taus)}
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any], *, log_prior: tuple[float, ...] = ()) -> Self:
-        """Create a policy from the output of `to_dict`.
-
-        Args:
-            log_prior: the log prior of each class; required if the policy has a logit adjustment.
-
-        Raises:
-            RequestError: the content is not a policy.
-        """
-        fields = {"name", "thresholds", "confidence_scale", "combine", "measure", "adjust_tau"}
-        # Policies written by older versions have no measure.
-        if not isinstance(content, Mapping) or {*content, "measure", "adjust_tau"} != fields:
-            raise RequestError(
-                "a policy has exactly the fields name, thresholds, confidence_scale, combine, measure and, if it "
-                "adjusts logits, adjust_tau; write it again"
-            )
-        name, combine = content["name"], content["combine"]
-        if not isinstance(name, str):
-            raise RequestError(f"policy name {name!r} is not a string; write the policy again")
-        if not isinstance(combine, bool):
-            raise RequestError(f"policy {name!r}: combine={combine!r} is not true or false; write the policy again")
-        numbers = {field: _parse_numbers(name, field, content[field]) for field in ("thresholds", "confidence_scale")}
-        adjustment = None
-        if "adjust_tau" in content:
-            if not log_prior:
-                raise RequestError(f"policy {name!r} has adjust_tau but there is no log_prior; give the classes' prior")
-            adjustment = LogitAdjustment(_parse_numbers(name, "adjust_tau", content["adjust_tau"]), log_prior)
-        measure = content.get("measure", "probability")
-        return cls(name=name, combine=combine, measure=measure, adjustment=adjustment, **numbers)
-
-
-def _parse_numbers(name: str, field: str, values: Any) -> tuple[float, ...]:
-    if not isinstance(values, list) or any(isinstance(v, bool) or not isinstance(v, int | float) for v in values):
-        raise RequestError(
-            f"policy {name!r}: {field} must be a list of numbers, not {values!r}; write the policy again"
-        )
-    return tuple(float(value) for value in values)
 
 
 def uniform_policy(

@@ -16,15 +16,15 @@ from elfnet.data.build import load_splits
 from elfnet.data.images.transforms import evaluation_of
 from elfnet.data.loading.build import evaluation_batches
 from elfnet.data.loading.normalise import Normalisation
-from elfnet.errors import RequestError, WorkError
+from elfnet.errors import RequestError
 from elfnet.inference.backends.build import open_backend
 from elfnet.inference.engine import Engine
 from elfnet.inference.model import Model, exit_from_zero
 from elfnet.inference.preprocess import CHANNELS, Preprocess
-from elfnet.models.run_network import network_of_run
 from elfnet.models.staged import StagedNetwork
 from elfnet.run.checkpoint import Checkpoint, load_run_checkpoint
 from elfnet.run.directory import RunDirectory
+from elfnet.run.network import network_of_run
 
 BATCH = 256
 
@@ -62,9 +62,7 @@ def open_parts(run: RunDirectory, *, network: StagedNetwork | None = None) -> Ru
         ElfnetError: The run has no operating points of its last checkpoint.
     """
     recipe, info = run.recipe(), run.info()
-    data = info["data"]
-    class_names = tuple(data["class_names"])
-    height, width, channels = data["image_shape"]
+    height, width, channels = info.data.image_shape
     modes = [mode for mode, number in CHANNELS.items() if number == channels]
     if not modes or height == width == 1:
         raise RequestError(
@@ -80,11 +78,11 @@ def open_parts(run: RunDirectory, *, network: StagedNetwork | None = None) -> Ru
         mode=modes[0],
         height=height,
         width=width,
-        mean=tuple(data["mean"]),
-        std=tuple(data["std"]),
+        mean=info.data.mean,
+        std=info.data.std,
         crop_share=evaluation.image_size / evaluation.resize,
     )
-    return RunParts(network.eval(), checkpoint, checkpoint.network, family, preprocess, class_names)
+    return RunParts(network.eval(), checkpoint, checkpoint.network, family, preprocess, info.data.class_names)
 
 
 def model_of_run(
@@ -127,12 +125,11 @@ def split_images(run: RunDirectory, split: str, *, most: int = 2048, seed: int =
     Raises:
         WorkError: The data has changed since training.
     """
-    splits, info = load_splits(run.recipe().data), run.info()["data"]
-    if splits.fingerprint != info["fingerprint"]:
-        raise WorkError(f"the data is not what the run in {run.root} was trained on; restore it, or train again")
+    splits, info = load_splits(run.recipe().data), run.info()
+    info.require_same_data(splits.fingerprint, where=run.root)
     images = {"train": splits.train, "calibration": splits.calibration, "test": splits.test}[split]
     chosen = np.sort(np.random.default_rng(seed).permutation(len(images))[:most])
-    normalisation = Normalisation(tuple(info["mean"]), tuple(info["std"]))
+    normalisation = Normalisation(info.data.mean, info.data.std)
     batches = evaluation_batches(
         run.recipe().data, images.take(chosen), normalisation, batch_size=BATCH, device=torch.device("cpu")
     )

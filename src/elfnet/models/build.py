@@ -116,6 +116,7 @@ def build_network(
         RequestError: a name is unknown, or the backbone does not support the setting.
 
     Example:
+        >>> from elfnet import build_network
         >>> build_network("resnet32", classes=10).exits
         4
     """

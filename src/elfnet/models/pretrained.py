@@ -175,10 +175,6 @@ class LoadedWeights:
     classifier: str = ""
     ignored: int = 0
 
-    def record(self) -> dict[str, str]:
-        """The record for run.json."""
-        return {"file": self.file, "sha256": self.sha256, "summary": str(self)}
-
     def __str__(self) -> str:
         parts = [f"loaded {self.loaded} of {self.expected} tensors from {self.file}"]
         if self.classifier:

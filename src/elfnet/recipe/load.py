@@ -67,7 +67,13 @@ def _first_line(text: str) -> str:
 
 
 def recipe_names() -> list[str]:
-    """Names of all shipped recipes, as `DATA/METHOD`."""
+    """Names of all shipped recipes, as `DATA/METHOD`.
+
+    Example:
+        >>> from elfnet import recipe_names
+        >>> "cifar10-lt/elf-ldam-drw" in recipe_names()
+        True
+    """
     return [f"{data}/{method}" for data in sorted(_shipped("data")) for method in sorted(_shipped("method"))]
 
 
@@ -190,6 +196,7 @@ def load_recipe(name: str = DEFAULT_RECIPE, overrides: Mapping[str, Any] | None 
         WorkError: If the file cannot be read.
 
     Example:
+        >>> from elfnet import load_recipe
         >>> load_recipe("cifar10-lt/elf-ce-drw", {"train.epochs": 40, "data.ratio": 50}).train.epochs
         40
     """

@@ -349,7 +349,13 @@ class TrackRecipe(Section):
 
 
 class Recipe(Section):
-    """Everything that determines a run."""
+    """Everything that determines a run.
+
+    Example:
+        >>> from elfnet import Recipe
+        >>> Recipe().model.backbone
+        'resnet32'
+    """
 
     data: DataRecipe = DataRecipe()
     model: ModelRecipe = ModelRecipe()

@@ -4,8 +4,9 @@ Everything is read from the files of run directories; no network is built or run
 matplotlib is imported when a figure is drawn, so importing the package stays cheap.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from elfnet.lazy import lazy_names
 
 if TYPE_CHECKING:
     from elfnet.report.figures.catalogue import WrittenFigures, write_figures
@@ -24,11 +25,7 @@ _MODULES = {
 
 __all__ = ["RunRecord", "WrittenFigures", "method_name", "read_run", "read_runs", "write_figures", "write_report"]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(import_module(_MODULES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, _MODULES)
 
 
 def __dir__() -> list[str]:

@@ -14,11 +14,12 @@ from elfnet.calibrate.family import MULTIPLY_ADDS, Family
 from elfnet.data.long_tail import GROUP_NAMES, FrequencyGroups
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.metrics import Metrics
 from elfnet.evaluate.replay import Replay, replay
 from elfnet.recipe.schema import Recipe
-from elfnet.report.run_files import EpochRecord, StoredInfo, StoredResults, read_epochs, read_info, read_results
 from elfnet.run.directory import RunDirectory, open_run
+from elfnet.run.info import RunInfo
+from elfnet.run.log import EpochRecord
+from elfnet.run.results import Metrics, Results
 
 CHOSEN_POINTS = ("full", "accurate", "economic")
 """The operating points that every calibrated run has: full depth, and the two chosen on the calibration split."""
@@ -41,10 +42,10 @@ class RunRecord:
     directory: RunDirectory
     name: str
     recipe: Recipe
-    info: StoredInfo
+    info: RunInfo
     epochs: tuple[EpochRecord, ...]
     family: Family
-    results: StoredResults
+    results: Results
     table: ExitTable | None
     _replays: dict[str, Replay] = field(default_factory=dict, init=False, repr=False)
 
@@ -66,7 +67,7 @@ class RunRecord:
     @property
     def network(self) -> str:
         """Name of the backbone; the recipe has none for a network that was passed in from Python."""
-        if self.info.external_network:
+        if self.info.network is not None:
             return "given network"
         model = self.recipe.model
         return model.backbone if model.experts == 1 else f"{model.backbone} with {model.experts} experts"
@@ -77,9 +78,14 @@ class RunRecord:
         return FrequencyGroups(many_above=self.recipe.data.many_above, few_below=self.recipe.data.few_below)
 
     @property
+    def class_counts(self) -> NDArray[np.int64]:
+        """Training images of each class, shape (C,)."""
+        return np.array(self.info.data.class_counts, dtype=np.int64)
+
+    @property
     def group_of_class(self) -> NDArray[np.int64]:
         """Index into `GROUP_NAMES` for each class, shape (C,)."""
-        return self.groups.of_classes(self.info.class_counts_C)
+        return self.groups.of_classes(self.class_counts)
 
     @property
     def tail_group(self) -> str | None:
@@ -144,7 +150,7 @@ def read_run(run: RunDirectory | str | Path, name: str | None = None) -> RunReco
                 f"{directory.root} has no {file.name} to report on; run 'elfnet calibrate {directory.root}' first"
             )
     family = Family.open(directory.policy_file)
-    results, info = read_results(directory), read_info(directory)
+    results, info = directory.results(), directory.info()
     _require_one_measurement(directory, family, results)
     _require_same_classes(directory, info, results)
     return RunRecord(
@@ -152,7 +158,7 @@ def read_run(run: RunDirectory | str | Path, name: str | None = None) -> RunReco
         name=name or directory.root.resolve().name,
         recipe=directory.recipe(),
         info=info,
-        epochs=read_epochs(directory),
+        epochs=directory.log(),
         family=family,
         results=results,
         table=_open_table(directory, family, results),
@@ -181,19 +187,20 @@ def read_runs(runs: Sequence[RunDirectory | str | Path]) -> tuple[RunRecord, ...
     return tuple(read_run(run, name) for run, name in zip(runs, names, strict=True))
 
 
-def _require_one_measurement(directory: RunDirectory, family: Family, results: StoredResults) -> None:
+def _require_one_measurement(directory: RunDirectory, family: Family, results: Results) -> None:
     """Refuse a metrics.json that was not measured at the thresholds of policy.json with the same checkpoint."""
     fitted = {point.name: point.policy.thresholds for point in family.points}
+    measured = {name: point.thresholds for name, point in results.points.items()}
     complete = set(CHOSEN_POINTS) <= set(fitted)
-    if results.checkpoint_sha256 != family.checkpoint_sha256 or results.thresholds != fitted or not complete:
+    if results.checkpoint_sha256 != family.checkpoint_sha256 or measured != fitted or not complete:
         raise WorkError(
             f"{directory.metrics_file} was not measured with the operating points of {directory.policy_file.name}; "
             f"run 'elfnet calibrate {directory.root}' again"
         )
 
 
-def _require_same_classes(directory: RunDirectory, info: StoredInfo, results: StoredResults) -> None:
-    stated, measured = len(info.class_names), len(results.points["full"].accuracy_by_class)
+def _require_same_classes(directory: RunDirectory, info: RunInfo, results: Results) -> None:
+    stated, measured = info.data.classes, len(results.points["full"].accuracy_by_class)
     if stated != measured:
         raise WorkError(
             f"{directory.info_file} is damaged ({stated} class names, but {directory.metrics_file.name} has {measured} "
@@ -201,7 +208,7 @@ def _require_same_classes(directory: RunDirectory, info: StoredInfo, results: St
         )
 
 
-def _open_table(directory: RunDirectory, family: Family, results: StoredResults) -> ExitTable | None:
+def _open_table(directory: RunDirectory, family: Family, results: Results) -> ExitTable | None:
     file = directory.table(results.split)
     if not file.is_file():
         return None
@@ -286,14 +293,3 @@ def _exits(recipe: Recipe) -> str:
 
 
 HALVES = "Head: the more frequent half of the classes; tail: the others."
-
-
-def head_classes(class_counts_C: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return True for the more frequent half of the classes, shape (C,); ties go by label.
-
-    The training log uses the same halves.
-    """
-    order_C = np.argsort(-class_counts_C, kind="stable")
-    is_head_C = np.zeros(len(class_counts_C), dtype=np.bool_)
-    is_head_C[order_C[: (len(class_counts_C) + 1) // 2]] = True
-    return is_head_C

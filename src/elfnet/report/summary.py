@@ -84,13 +84,13 @@ def _same_test_examples(first: RunRecord, second: RunRecord) -> bool:
     They do if the fingerprints are equal. Otherwise, a test split that comes with the data set is the same for every
     run, and one that was held out is the same if seed and sizes are equal, whatever the long-tail profile.
     """
-    if first.info.fingerprint == second.info.fingerprint:
+    if first.info.data.fingerprint == second.info.data.fingerprint:
         return True
     recipes = [record.recipe.data for record in (first, second)]
     if recipes[0].source != recipes[1].source:
         return False
     held_out = [
-        record.results.n == recipe.test_per_class * len(record.info.class_names)
+        record.results.n == recipe.test_per_class * record.info.data.classes
         for record, recipe in zip((first, second), recipes, strict=True)
     ]
     settings = [(recipe.subset_seed, recipe.calibration_per_class, recipe.test_per_class) for recipe in recipes]
@@ -111,15 +111,14 @@ def summary(record: RunRecord) -> dict[str, str]:
 
 
 def _data(record: RunRecord) -> str:
-    info, recipe = record.info, record.recipe
-    counts_C = info.class_counts_C
+    data, recipe, counts_C = record.info.data, record.recipe, record.class_counts
     sizes = record.groups.sizes(counts_C)
     groups = ", ".join(f"{size} {name}" for name, size in zip(GROUP_NAMES, sizes, strict=True))
     ratio = "" if recipe.data.profile in ("none", "counts") else f", imbalance ratio {recipe.data.ratio:g}"
     return (
         f"{recipe.data.source}{ratio}: {len(counts_C)} classes with {counts_C.max():,} down to {counts_C.min():,} "
-        f"training images ({groups}; {record.groups.rule}). {info.train:,} images for training, "
-        f"{info.calibration:,} for calibration, {info.test:,} for test."
+        f"training images ({groups}; {record.groups.rule}). {data.train:,} images for training, "
+        f"{data.calibration:,} for calibration, {data.test:,} for test."
     )
 
 

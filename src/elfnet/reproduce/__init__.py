@@ -7,8 +7,9 @@ records alone. `directory` says which file is where.
 The names below are imported when they are first used, so that importing the package needs no torch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from elfnet.lazy import lazy_names
 
 if TYPE_CHECKING:
     from elfnet.reproduce.cell import Cell, cell_recipe
@@ -54,11 +55,7 @@ __all__ = [
     "write_table",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'elfnet.reproduce' has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, _HOME)
 
 
 def __dir__() -> list[str]:

@@ -148,7 +148,7 @@ def measured_epoch_times(table: PaperTable, directory: TableDirectory) -> EpochT
     for cell in directory.existing_cells(table):
         log = directory.run(cell).log()
         for epoch in log:
-            times.add(cell, epoch["seconds"])
+            times.add(cell, epoch.seconds)
         record = None if log else directory.record(cell)
         if record is not None and record["seconds_per_epoch"] is not None:
             times.add(cell, record["seconds_per_epoch"])

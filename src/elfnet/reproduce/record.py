@@ -26,7 +26,10 @@ from elfnet.reproduce.cell import Cell
 from elfnet.reproduce.paper_table import BUDGET_POINTS, FULL_DEPTH
 from elfnet.reproduce.recipe_diff import recipe_dict, recipe_hash
 from elfnet.reproduce.untuned import untuned_point
-from elfnet.run.directory import RunDirectory, read_json
+from elfnet.run.directory import RunDirectory
+from elfnet.run.info import DataInfo, RefitInfo
+from elfnet.run.log import EpochRecord
+from elfnet.run.results import PointResults
 from elfnet.train.statistics import best_test_epoch
 
 FORMAT = 1
@@ -45,10 +48,10 @@ def make_record(run: RunDirectory, cell: Cell, *, table: str, tier: str, baselin
     Args:
         baseline: the network of the table's baseline row, which costs are relative to.
     """
-    info, log, metrics = run.info(), run.log(), read_json(run.metrics_file)
+    info, log, results = run.info(), run.log(), run.results()
     recipe = run.recipe()
     content = recipe_dict(recipe)
-    seconds = sum(epoch.get("seconds", 0.0) for epoch in log)
+    seconds = sum(epoch.seconds for epoch in log)
     return {
         "format": FORMAT,
         "table": table,
@@ -60,35 +63,37 @@ def make_record(run: RunDirectory, cell: Cell, *, table: str, tier: str, baselin
         f"--seeds {cell.seed}",
         "recipe_sha256": recipe_hash(content),
         "recipe": without_directories(content),
-        "versions": info["versions"],
-        "hardware": info["hardware"],
-        "machine": info["machine"],
-        "data": _data(info["data"], held_out=not recipe.data.calibration and recipe.data.profile == "none"),
-        "checkpoint_sha256": metrics["checkpoint_sha256"],
+        "versions": info.versions,
+        "hardware": info.hardware.to_json(),
+        "machine": info.machine.to_json(),
+        "data": _data(info.data, held_out=not recipe.data.calibration and recipe.data.profile == "none"),
+        "checkpoint_sha256": results.checkpoint_sha256,
         # The row whose training this run shares, and how many epochs of it; null if it shares none.
-        "training_of": info.get("training_of"),
-        "epochs_taken_over": info.get("epochs_taken_over"),
+        "training_of": info.training_of,
+        "epochs_taken_over": info.epochs_taken_over,
         "epochs": len(log),
         "seconds": round(seconds, 1),
         "seconds_per_epoch": round(seconds / len(log), 3) if log else None,
-        "n": metrics["n"],
-        "cost_unit": metrics["cost_unit"],
-        "plain_multiply_adds": metrics["plain_multiply_adds"],
-        "baseline_multiply_adds": _multiply_adds(baseline, info["data"]),
+        "n": results.n,
+        "cost_unit": results.cost_unit,
+        "plain_multiply_adds": results.plain_multiply_adds,
+        "baseline_multiply_adds": _multiply_adds(baseline, info.data),
         "calibration": {
-            point["name"]: {key: point["expected"][key] for key in ("accuracy", "balanced_accuracy", "mean_cost")}
-            for point in read_json(run.policy_file)["points"]
+            point.name: {key: getattr(point.expected, key) for key in ("accuracy", "balanced_accuracy", "mean_cost")}
+            for point in Family.open(run.policy_file).points
         },
-        "points": {name: _point(name, point) for name, point in metrics["points"].items()},
+        "points": {name: _point(name, point) for name, point in results.points.items()},
         "untuned": untuned_point(run),
         "right": correct_answers(run, (FULL_DEPTH, *BUDGET_POINTS)),
-        "accuracy_by_class": metrics["points"]["full"]["accuracy_by_class"],
-        "exits": metrics["exits"],
+        "accuracy_by_class": list(results.points["full"].accuracy_by_class),
+        "exits": [quality.to_json() for quality in results.exits],
         "training": _training(log),
         # Selected on test; None unless the protocol scores test after every epoch.
         "best_test_epoch": best_test_epoch(log),
         # For example the tau that was chosen. The name of the source run is a path, and the summary contains it.
-        "refit": {name: value for name, value in info.get("refit", {}).items() if name not in ("run", "summary")},
+        "refit": {}
+        if info.refit is None
+        else info.refit.model_dump(mode="json", exclude={"run", "summary"}, exclude_unset=True),
     }
 
 
@@ -150,35 +155,40 @@ def _unpack_bits(text: str, examples: int) -> NDArray[np.bool_]:
     return np.unpackbits(np.frombuffer(b64decode(text), np.uint8), count=examples).astype(bool)
 
 
-def _point(name: str, point: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: point[key] for key in (*POINT_FIELDS, *(DETAIL_FIELDS if name.startswith(DETAILED_POINTS) else ()))}
+def _point(name: str, point: PointResults) -> dict[str, Any]:
+    fields = {*POINT_FIELDS, *(DETAIL_FIELDS if name.startswith(DETAILED_POINTS) else ())}
+    return point.model_dump(mode="json", include=fields)
 
 
-def _multiply_adds(model: ModelRecipe, data: Mapping[str, Any]) -> int:
+def _multiply_adds(model: ModelRecipe, data: DataInfo) -> int:
     """Count the multiply-adds of a plain network for one image of this data.
 
     `plain_multiply_adds` of a run is that of its own network, which may differ from the baseline's.
     """
-    height, width, channels = data["image_shape"]
-    network = network_of(model, classes=len(data["class_counts"]), image_channels=channels)
+    height, width, channels = data.image_shape
+    network = network_of(model, classes=data.classes, image_channels=channels)
     return count_cost(network, (channels, height, width)).plain
 
 
-def _data(data: Mapping[str, Any], *, held_out: bool) -> dict[str, Any]:
+def _data(data: DataInfo, *, held_out: bool) -> dict[str, Any]:
     """Return which data was used.
 
     Args:
         held_out: whether the calibration split was taken from the training data and nothing else was removed. Training
             and calibration images together are then all images of the data set.
     """
-    kept = {name: data[name] for name in ("fingerprint", "train", "calibration", "test", "class_counts")}
-    return {**kept, "images": data["train"] + (data["calibration"] if held_out else 0)}
+    kept = data.model_dump(mode="json", include={"fingerprint", "train", "calibration", "test", "class_counts"})
+    return {**kept, "images": data.train + (data.calibration if held_out else 0)}
 
 
-def _training(log: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _refit(refit: RefitInfo) -> dict[str, Any]:
+    return {name: value for name, value in refit.to_json().items() if name not in ("run", "summary")}
+
+
+def _training(log: Sequence[EpochRecord]) -> dict[str, Any]:
     """Return the log records of the last epoch and of the last epoch before class weights apply."""
     if not log:
         return {"before_weights": None, "last": None}
-    weighted = [position for position, epoch in enumerate(log) if epoch.get("weights", "none") != "none"]
+    weighted = [position for position, epoch in enumerate(log) if epoch.weights != "none"]
     before = log[weighted[0] - 1] if weighted and weighted[0] > 0 else None
-    return {"before_weights": before, "last": log[-1]}
+    return {"before_weights": None if before is None else before.to_json(), "last": log[-1].to_json()}

@@ -17,15 +17,16 @@ from elfnet.recipe.load import save_recipe, validate_recipe
 from elfnet.recipe.schema import Recipe
 from elfnet.recipe.stages import total_epochs
 from elfnet.reproduce.cell import Cell, cell_recipe, select_cells
-from elfnet.reproduce.directory import TableDirectory
+from elfnet.reproduce.directory import TableDirectory, branch_epochs, save_prefix, start_from_shared
 from elfnet.reproduce.paper_table import PaperTable, Tier, get_tier, load_table
 from elfnet.reproduce.plan import DONE, EpochTimes, PlannedRun, make_plan, measured_epoch_times, training_epochs
 from elfnet.reproduce.recipe_diff import recipe_dict, relocate
 from elfnet.reproduce.record import make_record
 from elfnet.reproduce.render import write_table
-from elfnet.reproduce.shared_training import branch_epochs, save_prefix, start_from_shared
 from elfnet.reproduce.summary import summarize
 from elfnet.run.directory import RunDirectory
+from elfnet.run.info import RunInfo
+from elfnet.run.log import EpochRecord
 from elfnet.train.logging import Observer, Silent
 from elfnet.train.run import train_recipe
 
@@ -185,7 +186,7 @@ def run_cell(
         train_recipe(recipe, run.root, resume=run.exists(), observer=observer, stop_after=stop_after)
         if stopped:
             return False
-        device = run.info()["machine"]["device"]
+        device = run.info().machine.device
         measure_run(run, calibrate_run(run, device=device), device=device)
         record = make_record(run, planned.cell, table=table, tier=tier, baseline=planned.baseline)
         atomic.write_json(directory.record_file(planned.cell), record)
@@ -218,7 +219,7 @@ class _TimedObserver:
         self._observer, self._times, self._cell, self._later = observer, times, cell, later
         self._epochs = 0
 
-    def started(self, recipe: Recipe, info: dict[str, Any], epochs_done: int) -> None:
+    def started(self, recipe: Recipe, info: RunInfo, epochs_done: int) -> None:
         self._epochs = training_epochs(recipe)
         self._report_remaining(max(0, self._epochs - epochs_done))
         self._observer.started(recipe, info, epochs_done)
@@ -226,9 +227,9 @@ class _TimedObserver:
     def step(self, step: int, steps: int) -> None:
         self._observer.step(step, steps)
 
-    def epoch(self, record: dict[str, Any]) -> None:
-        self._times.add(self._cell, record["seconds"])
-        self._report_remaining(self._epochs - record["epoch"] - 1)
+    def epoch(self, record: EpochRecord) -> None:
+        self._times.add(self._cell, record.seconds)
+        self._report_remaining(self._epochs - record.epoch - 1)
         self._observer.epoch(record)
 
     def _report_remaining(self, epochs: int) -> None:

@@ -28,6 +28,7 @@ from elfnet.recipe.renamed import translate_stored
 from elfnet.reproduce.paper_table import FULL_DEPTH, UNTUNED
 from elfnet.run.checkpoint import load_checkpoint
 from elfnet.run.directory import RunDirectory
+from elfnet.run.info import TauInfo
 
 TAU_METHODS = ("tau-norm", "logit-adjustment")
 FIELDS = ("accuracy", "accuracy_by_group", "mean_cost", "worst_cost", "exit_share")
@@ -57,7 +58,7 @@ def untuned_point(run: RunDirectory) -> dict[str, Any] | None:
     if not settings:
         return None
     confidences = compute_confidences(table)
-    metrics = measure(table, replay(confidences, confidences.uniform(name, threshold)), with_confusion=False).to_dict()
+    metrics = measure(table, replay(confidences, confidences.uniform(name, threshold)), with_confusion=False).to_json()
     return {"setting": ", ".join(settings), **{field: metrics[field] for field in FIELDS}}
 
 
@@ -93,13 +94,15 @@ def _most_careful(search: Any, classes: int) -> tuple[str, float]:
 
 
 def _logits_at_untuned_tau(run: RunDirectory, method: str, table: ExitTable) -> NDArray[np.float32]:
-    weights, refit = load_checkpoint(run.checkpoint("last")).weights, run.info()["refit"]
+    weights, refit = load_checkpoint(run.checkpoint("last")).weights, run.info().refit
+    assert refit is not None, "a run of this method records what it was fitted to"
+    taus = [choice.tau for choice in refit.exits if isinstance(choice, TauInfo)]
     log_prior_C = log_prior(table.class_counts_C.tolist())
     logits_E = [
         at_untuned_tau(
             method,
             torch.from_numpy(np.array(table.logits_NEC[:, k])),
-            tau=refit["exits"][k]["tau"],
+            tau=taus[k],
             weight_CF=weights[f"heads.{k}.classifier.weight"],
             log_prior_C=log_prior_C,
         )

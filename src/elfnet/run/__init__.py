@@ -1,6 +1,7 @@
-"""A run on disk: its directory and its checkpoints.
+"""A run on disk: its directory, its checkpoints, and the typed content of run.json, metrics.json and log.jsonl.
 
-Files are versioned plain data, written atomically and read without executing code.
+Files are versioned plain data with a hash, written atomically and read without executing code. Only the checkpoints and
+the network of a run need torch.
 """
 
 from typing import TYPE_CHECKING
@@ -10,10 +11,16 @@ from elfnet.lazy import lazy_names
 if TYPE_CHECKING:
     from elfnet.run.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
     from elfnet.run.directory import RunDirectory, open_run
+    from elfnet.run.info import RunInfo
+    from elfnet.run.log import EpochRecord
+    from elfnet.run.results import Results
 
 _MODULES = {
     "Checkpoint": "elfnet.run.checkpoint",
+    "EpochRecord": "elfnet.run.log",
+    "Results": "elfnet.run.results",
     "RunDirectory": "elfnet.run.directory",
+    "RunInfo": "elfnet.run.info",
     "load_checkpoint": "elfnet.run.checkpoint",
     "open_run": "elfnet.run.directory",
     "save_checkpoint": "elfnet.run.checkpoint",
@@ -21,7 +28,10 @@ _MODULES = {
 
 __all__ = [
     "Checkpoint",
+    "EpochRecord",
+    "Results",
     "RunDirectory",
+    "RunInfo",
     "load_checkpoint",
     "open_run",
     "save_checkpoint",

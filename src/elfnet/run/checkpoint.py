@@ -18,10 +18,11 @@ from torch import Tensor
 
 from elfnet import atomic
 from elfnet.errors import WorkError
-from elfnet.models.run_network import signature_of_run
 from elfnet.recipe.schema import ModelRecipe, Recipe
 from elfnet.recipe.stages import stage_of_weights
 from elfnet.run.directory import RunDirectory
+from elfnet.run.info import RunInfo
+from elfnet.run.network import signature_of_run
 
 FORMAT_VERSION = 1
 HEADER = "elfnet"
@@ -154,9 +155,7 @@ def require_network(checkpoint: Checkpoint, network: str, path: Path) -> None:
         raise WorkError(f"checkpoint {path} is for another network ({checkpoint.network}, not {network})")
 
 
-def load_run_checkpoint(
-    run: RunDirectory, which: str, recipe: Recipe, info: Mapping[str, Any]
-) -> tuple[Checkpoint, ModelRecipe]:
+def load_run_checkpoint(run: RunDirectory, which: str, recipe: Recipe, info: RunInfo) -> tuple[Checkpoint, ModelRecipe]:
     """Load a verified checkpoint of a run, and the model section of the recipe that describes its network.
 
     A second stage may have other heads than the first, so the network depends on the number of epochs done.

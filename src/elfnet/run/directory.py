@@ -1,4 +1,4 @@
-"""A run directory: the paths of its files, and reading recipe, run.json and log.
+"""A run directory: the paths of its files, and reading them.
 
 ```
 RUN/  recipe.toml  run.json  log.jsonl  checkpoints/{last,best}.safetensors  tables/<split>.safetensors
@@ -6,17 +6,18 @@ RUN/  recipe.toml  run.json  log.jsonl  checkpoints/{last,best}.safetensors  tab
 ```
 """
 
-import json
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from elfnet import atomic
-from elfnet.errors import RequestError, WorkError
+from elfnet.errors import RequestError
 from elfnet.file_lock import file_lock
 from elfnet.recipe.load import load_stored_recipe, save_recipe
 from elfnet.recipe.schema import Recipe
+from elfnet.run.info import RunInfo
+from elfnet.run.json_file import read_model, write_json
+from elfnet.run.log import EpochRecord, read_log
+from elfnet.run.results import Results
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,12 @@ class RunDirectory:
 
     Attributes:
         root: the directory.
+
+    Example:
+        >>> from elfnet import open_run
+        >>> run = open_run("runs/first")
+        >>> run.recipe().model.backbone
+        'resnet8'
     """
 
     root: Path
@@ -76,43 +83,27 @@ class RunDirectory:
         """The recipe that the run is trained with."""
         return load_stored_recipe(self.recipe_file)
 
-    def info(self) -> dict[str, Any]:
+    def info(self) -> RunInfo:
         """The content of run.json: versions, hardware, seeds, data fingerprint."""
-        return read_json(self.info_file)
+        return read_model(self.info_file, RunInfo)
 
-    def log(self) -> list[dict[str, Any]]:
+    def log(self) -> tuple[EpochRecord, ...]:
         """The records of log.jsonl, one per epoch (see `read_log`)."""
         return read_log(self.log_file)
 
-    def create(self, recipe: Recipe, info: dict[str, Any]) -> None:
+    def results(self) -> Results:
+        """The content of metrics.json: the operating points, measured on the test split."""
+        return read_model(self.metrics_file, Results, way_out=f"run 'elfnet calibrate {self.root}' again")
+
+    def save_results(self, results: Results) -> None:
+        """Write metrics.json."""
+        write_json(self.metrics_file, results.to_json())
+
+    def create(self, recipe: Recipe, info: RunInfo) -> None:
         """Write run.json and recipe.toml."""
-        atomic.write_json(self.info_file, info)
+        write_json(self.info_file, info.to_json())
         # Written last: a directory with a recipe is a run.
         save_recipe(recipe, self.recipe_file)
-
-
-def read_log(path: Path) -> list[dict[str, Any]]:
-    """Read the records of a log.jsonl, up to the first line that a kill left incomplete; empty without a file."""
-    records: list[dict[str, Any]] = []
-    for line in path.read_text().splitlines() if path.is_file() else []:
-        try:
-            records.append(json.loads(line))
-        except ValueError:
-            break
-    return records
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object of a run; a missing or damaged file is a `WorkError`."""
-    try:
-        content = json.loads(path.read_text())
-    except OSError as error:
-        raise WorkError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise WorkError(f"{path} is damaged ({error}); restore it from a copy, or train again") from error
-    if not isinstance(content, dict):
-        raise WorkError(f"{path} is damaged (not an object); restore it from a copy, or train again")
-    return content
 
 
 def open_run(path: str | Path) -> RunDirectory:
@@ -120,6 +111,11 @@ def open_run(path: str | Path) -> RunDirectory:
 
     Raises:
         RequestError: the path is not a run directory.
+
+    Example:
+        >>> from elfnet import open_run
+        >>> open_run("runs/first").root.name
+        'first'
     """
     run = RunDirectory(Path(path))
     if not run.root.is_dir():

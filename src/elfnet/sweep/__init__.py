@@ -3,8 +3,9 @@
 Runs are commands of their own; this package must not import torch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from elfnet.lazy import lazy_names
 
 if TYPE_CHECKING:
     from elfnet.sweep.grid import Cell, SweepDirectory
@@ -18,11 +19,7 @@ _MODULES = {
 
 __all__ = ["Cell", "SweepDirectory", "run_sweep"]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(import_module(_MODULES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, _MODULES)
 
 
 def __dir__() -> list[str]:

@@ -17,7 +17,8 @@ from elfnet.errors import RequestError
 from elfnet.recipe.load import load_recipe, recipe_text, save_recipe
 from elfnet.recipe.schema import Recipe
 from elfnet.registry import unknown_name
-from elfnet.run.directory import RunDirectory, read_json
+from elfnet.run.directory import RunDirectory
+from elfnet.run.json_file import read_json
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from typing import Any
 
 from elfnet import atomic
 from elfnet.report.formatting import DASH
-from elfnet.run.directory import read_json
 from elfnet.sweep.grid import Cell, SweepDirectory
 
 SEED = "train.seed"
@@ -102,21 +101,21 @@ def sweep_table(sweep: SweepDirectory, over: Sequence[str], cells: Sequence[Cell
 
 def _read_row(sweep: SweepDirectory, cell: Cell) -> RunRow:
     """Read the results of a run from its metrics.json."""
-    measured = read_json(sweep.run(cell).metrics_file)
+    measured = sweep.run(cell).results()
     figures: dict[str, float | None] = {}
     for name in POINTS:
-        point = measured["points"].get(name)
+        point = measured.points.get(name)
         if point is None:
             continue
-        figures[f"{name} accuracy"] = point["accuracy"]
-        figures |= {f"{name} {group}": point["accuracy_by_group"].get(group) for group in GROUPS}
-        figures[f"{name} cost"] = point["mean_cost"]
+        figures[f"{name} accuracy"] = point.accuracy
+        figures |= {f"{name} {group}": point.accuracy_by_group[group] for group in GROUPS}
+        figures[f"{name} cost"] = point.mean_cost
     by_s = {
-        name.removeprefix(BY_S): AtThreshold(point["accuracy"], point["mean_cost"])
-        for name, point in measured["points"].items()
+        name.removeprefix(BY_S): AtThreshold(point.accuracy, point.mean_cost)
+        for name, point in measured.points.items()
         if name.startswith(BY_S)
     }
-    return RunRow(cell.name, dict(cell.values), measured["n"], figures, by_s)
+    return RunRow(cell.name, dict(cell.values), measured.n, figures, by_s)
 
 
 def _by_settings(rows: Iterable[RunRow]) -> list[tuple[dict[str, str], list[RunRow]]]:

@@ -15,6 +15,7 @@ from elfnet.data.images.transforms import workers_of
 from elfnet.data.ldam_drw import PROTOCOL
 from elfnet.data.loading.build import evaluation_batches, training_batches
 from elfnet.data.loading.feed import EvaluationFeed, PairedFeed, Pairing, Selection, TrainingFeed
+from elfnet.data.long_tail import head_classes
 from elfnet.data.splits import Splits
 from elfnet.data.types import Examples
 from elfnet.methods.mixup import PairMixing
@@ -25,18 +26,17 @@ from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import DataRecipe, Recipe
 from elfnet.recipe.stages import Stage
 from elfnet.run.checkpoint import Checkpoint
+from elfnet.run.info import Machine
 from elfnet.train.distributed import DistributedContext
 from elfnet.train.ema import WeightAverage
 from elfnet.train.forward import forward_and_mixing
 from elfnet.train.logging import Observer
 from elfnet.train.loop import Trainer
-from elfnet.train.machine import Machine
 from elfnet.train.optimizer import build_optimizer, restore_optimizer
 from elfnet.train.prepare import Prepared
 from elfnet.train.pruning import ExitHistory, Pruning, PruningSettings
 from elfnet.train.resizing import ProgressiveResizing
 from elfnet.train.state import RunState
-from elfnet.train.statistics import head_classes
 
 # Added to the seed of the second sampler of BBN, so that its crops and flips differ from those of the first sampler.
 # No seed of a recipe is as large.
@@ -73,7 +73,7 @@ def assemble(
         saved: the checkpoint of this stage to resume from; None: the stage starts.
     """
     recipe, train, processes = stage.recipe, stage.recipe.train, prepared.processes
-    objective, counts = prepared.objectives[stage.name], prepared.splits.class_counts_C.tolist()
+    objective = prepared.objectives[stage.name]
     _place(network, recipe, machine, processes)
     forward, mixing = forward_and_mixing(recipe, network, objective.loss.rule, prepared.splits.train.labels_N)
     optimiser = _optimizer(recipe, network, saved)
@@ -98,7 +98,7 @@ def assemble(
         reweighting=objective.reweighting,
         schedule=objective.schedule,
         batches=batches,
-        is_head_C=head_classes(counts),
+        is_head_C=torch.from_numpy(head_classes(prepared.splits.class_counts_C)),
         seed=train.seed,
         accumulate=train.accumulate,
         mixing=mixing,

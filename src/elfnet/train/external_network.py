@@ -1,18 +1,18 @@
 """Train a network that the caller passes (`network=`) instead of the recipe's own: checks and its record."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
 from elfnet.errors import RequestError
 from elfnet.models.heads import LinearClassifier
 from elfnet.models.layers import evaluation_mode
-from elfnet.models.run_network import require_same_signature, signature_of
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import Recipe
 from elfnet.run.checkpoint import tensors_sha256
 from elfnet.run.directory import RunDirectory
+from elfnet.run.info import NetworkInfo, RunInfo
+from elfnet.run.network import require_same_signature, signature_of
 from elfnet.train.distributed import DistributedContext
 
 
@@ -23,7 +23,7 @@ def describe_network(
     classes: int,
     image_shape: tuple[int, int, int],
     processes: DistributedContext,
-) -> dict[str, Any]:
+) -> NetworkInfo:
     """Check the network that the caller passed, in all processes, and return its section of run.json.
 
     Args:
@@ -34,14 +34,14 @@ def describe_network(
         RequestError: the network cannot be trained by this recipe on this data.
     """
     described = processes.fail_together(lambda: _describe(given, recipe, classes=classes, image_shape=image_shape))
-    everywhere = processes.all_gather(described)
+    everywhere = processes.all_gather(described.to_json())
     processes.fail_together(lambda: _require_equal(everywhere))
     return described
 
 
 def _describe(
     network: StagedNetwork, recipe: Recipe, *, classes: int, image_shape: tuple[int, int, int]
-) -> dict[str, Any]:
+) -> NetworkInfo:
     """Check that the recipe can train the network, and return its section of run.json."""
     if network.classes != classes:
         raise RequestError(
@@ -73,27 +73,28 @@ def _describe(
     signature = signature_of(network, image_shape)
     if recipe.model.head == "cosine":
         _require_cosines(network, image_shape)
-    return {"given": True, "signature": signature, "first_weights_sha256": tensors_sha256(network.state_dict())}
+    weights_sha256 = tensors_sha256(network.state_dict())
+    return NetworkInfo(given=True, signature=signature, first_weights_sha256=weights_sha256)
 
 
-def require_same_network(run: RunDirectory, info: Mapping[str, Any], described: Mapping[str, Any] | None) -> None:
+def require_same_network(run: RunDirectory, info: RunInfo, described: NetworkInfo | None) -> None:
     """Refuse to resume a run with another network than it started with."""
     if described is None:
         raise RequestError(
             f"the run in {run.root} trains a network passed as network=; resume it from Python: "
             "train_recipe(..., resume=True, network=...)"
         )
-    require_same_signature(info, described["signature"], where=run.root)
+    require_same_signature(info, described.signature, where=run.root)
     # A resumed run loads its weights from the checkpoint, so the initial weights only matter without one.
-    there, now = info["network"]["first_weights_sha256"], described["first_weights_sha256"]
-    if not run.checkpoint("last").is_file() and now != there:
+    same_weights = info.network is not None and info.network.first_weights_sha256 == described.first_weights_sha256
+    if not run.checkpoint("last").is_file() and not same_weights:
         raise RequestError(
             f"the run in {run.root} has no checkpoint yet and started with other weights than network= has; "
             "build the network with the same seed as then, or give overwrite=True"
         )
 
 
-def _require_equal(descriptions: Sequence[Mapping[str, Any]]) -> None:
+def _require_equal(descriptions: Sequence[object]) -> None:
     """Refuse processes whose networks differ; each process builds its own."""
     if any(description != descriptions[0] for description in descriptions):
         raise RequestError(

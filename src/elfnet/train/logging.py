@@ -3,22 +3,22 @@
 TensorBoard and Weights & Biases need the extra `track`.
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from elfnet import atomic
-from elfnet.errors import RequestError, WorkError
+from elfnet.errors import RequestError
 from elfnet.extras import missing_package
 from elfnet.recipe.schema import Recipe
-from elfnet.run.directory import RunDirectory, read_log
+from elfnet.run.directory import RunDirectory
+from elfnet.run.info import RunInfo
+from elfnet.run.log import EpochRecord, append_to_log, read_log, write_log
 
 
 class Logger(Protocol):
     """Writes one record per epoch."""
 
-    def log(self, record: dict[str, Any]) -> None:
+    def log(self, record: EpochRecord) -> None:
         """Write the record of an epoch."""
 
     def close(self) -> None:
@@ -34,25 +34,18 @@ class JsonLines:
 
     def __init__(self, path: Path, *, keep_epochs: int) -> None:
         self._path = path
-        kept = [record for record in read_log(path) if record.get("epoch", keep_epochs) < keep_epochs]
-        atomic.write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
+        write_log(path, [record for record in read_log(path) if record.epoch < keep_epochs])
 
-    def log(self, record: dict[str, Any]) -> None:
-        try:
-            with self._path.open("a") as file:
-                file.write(json.dumps(record, allow_nan=False) + "\n")
-        except OSError as error:
-            raise WorkError(
-                f"cannot write {self._path}: {error.strerror}; free disk space and continue with --resume"
-            ) from error
+    def log(self, record: EpochRecord) -> None:
+        append_to_log(self._path, record)
 
     def close(self) -> None:
         pass
 
 
-def _scalars(record: dict[str, Any]) -> Iterator[tuple[str, float]]:
+def _scalars(record: EpochRecord) -> Iterator[tuple[str, float]]:
     """The numbers of a record by name. List entries are numbered from 1 (the exit); undefined values are omitted."""
-    for name, value in record.items():
+    for name, value in record.to_json().items():
         values = (
             [(f"{name}/{k + 1}", one) for k, one in enumerate(value)] if isinstance(value, list) else [(name, value)]
         )
@@ -71,9 +64,9 @@ class TensorBoard:
             raise RequestError(missing_package("track.tensorboard=true", "tensorboard")) from None
         self._writer = SummaryWriter(str(directory), purge_step=purge_epoch)
 
-    def log(self, record: dict[str, Any]) -> None:
+    def log(self, record: EpochRecord) -> None:
         for name, value in _scalars(record):
-            self._writer.add_scalar(name, value, record["epoch"])
+            self._writer.add_scalar(name, value, record.epoch)
 
     def close(self) -> None:
         self._writer.close()
@@ -90,8 +83,8 @@ class WeightsAndBiases:
         # The id is the name of the run, so that a resumed run continues the same log.
         self._run = wandb.init(project=project, name=name, id=name, resume="allow", dir=str(directory), config=recipe)
 
-    def log(self, record: dict[str, Any]) -> None:
-        self._run.log(dict(_scalars(record)), step=record["epoch"])
+    def log(self, record: EpochRecord) -> None:
+        self._run.log(dict(_scalars(record)), step=record.epoch)
 
     def close(self) -> None:
         self._run.finish()
@@ -114,24 +107,24 @@ def open_loggers(run: RunDirectory, recipe: Recipe, epochs_done: int) -> list[Lo
 class Observer(Protocol):
     """Shows the progress of a run, for example as a progress bar."""
 
-    def started(self, recipe: Recipe, info: dict[str, Any], epochs_done: int) -> None:
+    def started(self, recipe: Recipe, info: RunInfo, epochs_done: int) -> None:
         """Called once, before the first step; `info` is the content of run.json."""
 
     def step(self, step: int, steps: int) -> None:
         """Called after every step; `step` counts from 1 in each epoch of `steps` steps."""
 
-    def epoch(self, record: dict[str, Any]) -> None:
+    def epoch(self, record: EpochRecord) -> None:
         """Called after every epoch with its log record."""
 
 
 class Silent:
     """An observer that shows nothing."""
 
-    def started(self, recipe: Recipe, info: dict[str, Any], epochs_done: int) -> None:
+    def started(self, recipe: Recipe, info: RunInfo, epochs_done: int) -> None:
         pass
 
     def step(self, step: int, steps: int) -> None:
         pass
 
-    def epoch(self, record: dict[str, Any]) -> None:
+    def epoch(self, record: EpochRecord) -> None:
         pass

@@ -5,7 +5,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from lightning_fabric import Fabric
@@ -18,6 +18,7 @@ from elfnet.losses.elf import ELFLoss
 from elfnet.losses.weighting import DeferredReweighting, weighted_batch_mean
 from elfnet.methods.mixup import MixedBatch, Mixing, unmixed
 from elfnet.models.layers import training_mode
+from elfnet.run.log import EpochRecord
 from elfnet.train.distributed import DistributedContext
 from elfnet.train.ema import WeightAverage
 from elfnet.train.forward import TrainingForward
@@ -93,7 +94,7 @@ class Trainer:
         self._frozen = frozen
         self._on_step = on_step or (lambda *_: None)
 
-    def run_epoch(self, epoch: int) -> dict[str, Any]:
+    def run_epoch(self, epoch: int) -> EpochRecord:
         """Train one epoch (0-based) and return its log record.
 
         The result is a pure function of the state before the epoch, the seed and the epoch.
@@ -130,20 +131,17 @@ class Trainer:
         # The last step may have made weights infinite that no loss has shown yet.
         if not all(bool(p.isfinite().all()) for p in self._network.parameters()):
             raise DivergedError(f"the weights are not finite after the last step of epoch {epoch + 1}; {REMEDY}")
-        record = {
-            "epoch": epoch,
-            "learning_rate": rate,
-            "weights": self._reweighting.in_force(epoch),
-            **statistics.record(),
-        }
+        known: dict[str, object] = {}
         if self._pruning is not None:
             self._pruning.history.end_epoch()
-            record["examples"] = int(self._pruning.shown(epoch).sum())
+            known["examples"] = int(self._pruning.shown(epoch).sum())
         if self._resizing is not None:
-            record["image_side"] = self._resizing.share(epoch)
+            known["image_side"] = self._resizing.share(epoch)
         if self._loss.distillation is not None:
-            record["distil_temperature"] = float(self._loss.distillation.temperature)
-        return record
+            known["distil_temperature"] = float(self._loss.distillation.temperature)
+        return statistics.record(epoch, learning_rate=rate, weights=self._reweighting.in_force(epoch)).model_copy(
+            update=known
+        )
 
     def _step(self, batch: MixedBatch, weights_C: Tensor, rate: float, statistics: EpochStatistics) -> None:
         set_learning_rate(self._optimiser, rate)

@@ -8,11 +8,9 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
@@ -22,33 +20,12 @@ from elfnet.errors import RequestError
 from elfnet.models.flops import NetworkCost
 from elfnet.recipe.schema import Recipe, TrainRecipe
 from elfnet.recipe.stages import total_epochs
+from elfnet.run.info import DataInfo, Hardware, Machine, MultiplyAdds, RunInfo, Seeds
 from elfnet.version import __version__
 
 # Multiply-adds (forward, all epochs) from which compiling pays. Compiling ResNet-32 takes half a minute to a minute of
 # two CPU cores and then saves a fifth to a quarter of a step; a GPU does some hundred times the work in that time.
 COMPILE_PAYS_FROM = {"cpu": 1e13, "cuda": 1e15}
-
-
-@dataclass(frozen=True)
-class Machine:
-    """How a run computes, with every `auto` resolved; stored in run.json.
-
-    Attributes:
-        device: cpu, cuda or mps.
-        precision: float32 or bfloat16.
-        compile: whether the network is compiled.
-        channels_last: whether tensors have the memory layout channels_last.
-        threads: CPU threads per node.
-    """
-
-    device: str
-    precision: str
-    compile: bool
-    channels_last: bool
-    threads: int
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def choose_device(device: str) -> str:
@@ -78,14 +55,14 @@ def bfloat16_is_native(device: str) -> bool:
     return False
 
 
-def device_and_precision(train: TrainRecipe, recorded: Mapping[str, Any] | None) -> tuple[str, str]:
+def device_and_precision(train: TrainRecipe, recorded: Machine | None) -> tuple[str, str]:
     """The device and precision of a run, before any data is read.
 
     Args:
         recorded: section `machine` of run.json of a run to resume; None: a new run follows the recipe.
     """
     if recorded is not None:
-        device, precision = str(recorded["device"]), str(recorded["precision"])
+        device, precision = recorded.device, recorded.precision
     else:
         device = choose_device(train.device)
         precision = _choose_precision(train.precision, device)
@@ -170,7 +147,8 @@ def tune_malloc() -> bool:
 RECORDED_PACKAGES = ("torch", "numpy", "lightning-fabric", "scikit-learn", "safetensors", "pydantic")
 
 
-def _package_versions() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
+    """Versions of elfnet, Python and the packages that decide results, by name."""
     versions = {"elfnet": __version__, "python": platform.python_version()}
     for package in RECORDED_PACKAGES:
         try:
@@ -178,6 +156,11 @@ def _package_versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return versions
+
+
+def hardware() -> Hardware:
+    """This machine."""
+    return Hardware(processor=_processor(), cores=os.cpu_count(), system=platform.system())
 
 
 def _processor() -> str:
@@ -190,18 +173,8 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def describe_environment() -> dict[str, Any]:
-    """Versions, hardware and the command, without the directory of the program."""
-    program, *arguments = sys.argv
-    return {
-        "versions": _package_versions(),
-        "hardware": {"processor": _processor(), "cores": os.cpu_count(), "system": platform.system()},
-        "command": " ".join([Path(program).name, *arguments]),
-    }
-
-
-def run_info(recipe: Recipe, splits: Splits, normalisation: Normalisation, cost: NetworkCost) -> dict[str, Any]:
-    """The content of run.json of a new run.
+def run_info(recipe: Recipe, splits: Splits, normalisation: Normalisation, cost: NetworkCost) -> RunInfo:
+    """The content of run.json of a new run, without the sections about processes and the origin of the weights.
 
     Args:
         cost: of the network that the run ends with.
@@ -216,24 +189,26 @@ def run_info(recipe: Recipe, splits: Splits, normalisation: Normalisation, cost:
         work=float(images * total_epochs(recipe) * cost.to_exit[-1]),
         batch_shrinks=recipe.exits.after_exit == "drop",
     )
-    return {
-        **describe_environment(),
-        "machine": machine.to_dict(),
-        "seeds": {
-            "subset": recipe.data.subset_seed,
-            "class_order": recipe.data.class_order_seed,
-            "training": recipe.train.seed,
-        },
-        "data": {
-            "fingerprint": splits.fingerprint,
-            "class_names": list(splits.class_names),
-            "class_counts": splits.class_counts_C.tolist(),
-            "train": images,
-            "calibration": len(splits.calibration),
-            "test": len(splits.test),
-            "image_shape": list(splits.train.example_shape),
-            "mean": list(normalisation.mean_K),
-            "std": list(normalisation.std_K),
-        },
-        "multiply_adds": {"plain": cost.plain, "stages": list(cost.stages), "heads": list(cost.heads)},
-    }
+    program, *arguments = sys.argv
+    return RunInfo(
+        versions=package_versions(),
+        hardware=hardware(),
+        # Without the directory of the program.
+        command=" ".join([Path(program).name, *arguments]),
+        machine=machine,
+        seeds=Seeds(
+            subset=recipe.data.subset_seed, class_order=recipe.data.class_order_seed, training=recipe.train.seed
+        ),
+        data=DataInfo(
+            fingerprint=splits.fingerprint,
+            class_names=tuple(splits.class_names),
+            class_counts=tuple(splits.class_counts_C.tolist()),
+            train=images,
+            calibration=len(splits.calibration),
+            test=len(splits.test),
+            image_shape=splits.train.example_shape,
+            mean=normalisation.mean_K,
+            std=normalisation.std_K,
+        ),
+        multiply_adds=MultiplyAdds(plain=cost.plain, stages=cost.stages, heads=cost.heads),
+    )

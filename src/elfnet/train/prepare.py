@@ -8,7 +8,6 @@ with these same objects.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -31,6 +30,7 @@ from elfnet.recipe.schema import Recipe
 from elfnet.recipe.stages import Stage, final_model, loss_scale, stage_of_weights, stages_of
 from elfnet.run.checkpoint import Checkpoint, load_checkpoint
 from elfnet.run.directory import RunDirectory
+from elfnet.run.info import NetworkInfo, RefitInfo, WeightsInfo
 from elfnet.train.distributed import DistributedContext
 from elfnet.train.external_network import describe_network
 from elfnet.train.launch import refuse_empty_shards
@@ -54,6 +54,25 @@ class Objective:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Where the initial weights of a run come from; the sections of run.json about it.
+
+    Attributes:
+        weights: a file with weights of the backbone; None: there is none.
+        network: the network that the caller passed; None: the recipe's own.
+        refit: the finished run that this one starts from; None: there is none.
+    """
+
+    weights: WeightsInfo | None
+    network: NetworkInfo | None
+    refit: RefitInfo | None
+
+    def sections(self) -> dict[str, object]:
+        """The sections that this run has, by name."""
+        return {name: section for name, section in vars(self).items() if section is not None}
+
+
+@dataclass(frozen=True)
 class Prepared:
     """A run that is built and checked, but not yet written. Every process has its own.
 
@@ -67,7 +86,7 @@ class Prepared:
         network: to train, with its initial weights. The weights of `saved` are not loaded yet.
         final_network: a network with the structure that the run ends with; often `network` itself.
         objectives: by name of stage.
-        records: sections of run.json about the origin of the weights: `weights`, `network`, `refit`.
+        origin: of the initial weights.
     """
 
     recipe: Recipe
@@ -79,7 +98,7 @@ class Prepared:
     network: StagedNetwork
     final_network: StagedNetwork
     objectives: Mapping[str, Objective]
-    records: Mapping[str, dict[str, Any]]
+    origin: Origin
 
     @property
     def classes(self) -> int:
@@ -130,7 +149,7 @@ def prepare(
     final = network
     if given is None and final_model(recipe) != stage.recipe.model:
         final = network_of(final_model(recipe), classes=classes, image_channels=channels)
-    records = {"weights": None if loaded is None else loaded.record(), "network": described, "refit": started}
+    weights = None if loaded is None else WeightsInfo(file=loaded.file, sha256=loaded.sha256, summary=str(loaded))
     return Prepared(
         recipe=recipe,
         splits=splits,
@@ -141,7 +160,7 @@ def prepare(
         network=network,
         final_network=final,
         objectives=objectives,
-        records={name: record for name, record in records.items() if record is not None},
+        origin=Origin(weights, described, started),
     )
 
 

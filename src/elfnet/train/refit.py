@@ -5,7 +5,6 @@ A fitted run has an ordinary run directory, so that all commands on runs accept 
 
 import shutil
 import time
-from typing import Any
 
 import torch
 
@@ -20,15 +19,16 @@ from elfnet.methods.refit.build import FITTED, fit_classifiers, is_second_stage
 from elfnet.methods.refit.source_run import open_source
 from elfnet.models.build import network_of
 from elfnet.models.flops import count_cost
-from elfnet.models.run_network import signature_of_run
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import Recipe
 from elfnet.run.checkpoint import Checkpoint, save_checkpoint
 from elfnet.run.directory import RunDirectory
+from elfnet.run.info import RunInfo
+from elfnet.run.network import signature_of_run
 from elfnet.train.launch import Launch
 from elfnet.train.logging import Observer, Silent
 from elfnet.train.machine import run_info
-from elfnet.train.state import check_directory, require_same_data
+from elfnet.train.state import OTHER_RUN, check_directory
 
 TRAIN_FIELDS_OF_SOURCE = ("epochs", "schedule_epochs", "drw_start", "mix", "mix_alpha")
 
@@ -78,7 +78,7 @@ def fit_run(
     check_directory(run, recipe, resume=resume, overwrite=overwrite)
     if run.checkpoint("last").is_file() and not overwrite:
         info = run.info()
-        require_same_data(run, info, load_splits(recipe.data))
+        info.require_same_data(load_splits(recipe.data).fingerprint, where=run.root, way_out=OTHER_RUN)
         observer.started(recipe, info, recipe.train.epochs)
         return run
     began = time.perf_counter()
@@ -94,14 +94,14 @@ def fit_run(
     computing = recipe.train.model_copy(update={"compile": "off", "precision": "float32"})
     cost = count_cost(network, (channels, height, width))
     info = run_info(recipe.model_copy(update={"train": computing}), splits, normalisation, cost)
-    torch.set_num_threads(info["machine"]["threads"])
-    network.to(torch.device(info["machine"]["device"]))
+    torch.set_num_threads(info.machine.threads)
+    network.to(torch.device(info.machine.device))
     fitted, remarks = fit_classifiers(recipe, network, splits, normalisation)
     score = _calibration_score(recipe, network, splits, normalisation)
     method = recipe.refit.method
     summary = "; ".join([f"{method} of {source.named} ({source.checkpoint.epochs_done} epochs)", *remarks])
-    record = {**source.record(method), **fitted, "calibration_balanced_accuracy": score, "summary": summary}
-    info |= {"devices": 1, "nodes": 1, "refit": record}
+    record = source.record(method, summary, fitted).model_copy(update={"calibration_balanced_accuracy": score})
+    info = info.model_copy(update={"devices": 1, "nodes": 1, "refit": record})
     # All checks have passed; only now is an old run removed.
     if run.exists():
         shutil.rmtree(run.root)
@@ -138,7 +138,7 @@ def _calibration_score(
 def _save(
     run: RunDirectory,
     recipe: Recipe,
-    info: dict[str, Any],
+    info: RunInfo,
     network: StagedNetwork,
     *,
     score: float | None,

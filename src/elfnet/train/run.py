@@ -13,19 +13,20 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from elfnet.data.ldam_drw import PROTOCOL
 from elfnet.errors import RequestError, WorkError
 from elfnet.models.flops import count_cost
-from elfnet.models.run_network import signature_of_run
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import Recipe
 from elfnet.recipe.stages import Stage, stages_of, total_epochs
 from elfnet.run.checkpoint import Checkpoint, require_network
 from elfnet.run.directory import RunDirectory
+from elfnet.run.info import Machine, RunInfo
+from elfnet.run.log import EpochRecord
+from elfnet.run.network import signature_of_run
 from elfnet.train.build import Assembled, assemble, scored_split, second_stage_network, second_stage_state
 from elfnet.train.distributed import DistributedContext
 from elfnet.train.external_network import require_same_network
@@ -38,10 +39,10 @@ from elfnet.train.launch import (
     start,
 )
 from elfnet.train.logging import Logger, Observer, Silent, open_loggers
-from elfnet.train.machine import Machine, device_and_precision, fabric_precision, run_info, tune_malloc
+from elfnet.train.machine import device_and_precision, fabric_precision, run_info, tune_malloc
 from elfnet.train.prepare import Prepared, prepare
 from elfnet.train.refit import check_source, fit_run, is_fitted, keep_start
-from elfnet.train.state import RunState, check_directory, keep, require_same_data, require_same_precision
+from elfnet.train.state import OTHER_RUN, RunState, check_directory, keep, require_same_precision
 from elfnet.train.statistics import calibration_score, predictions
 
 
@@ -70,7 +71,9 @@ def train_recipe(
 
     Example:
         >>> from elfnet import load_recipe, train_recipe
-        >>> run = train_recipe(load_recipe("digits/elf-ce-drw"), "runs/first")  # doctest: +SKIP
+        >>> recipe = load_recipe("digits/elf-ce-drw", {"train.epochs": 1, "model.backbone": "resnet8", "data.largest": 24})
+        >>> train_recipe(recipe, "runs/second").exists()
+        True
     """
     run = RunDirectory(Path(out))
     launch = (launch or Launch()).resolve()
@@ -89,7 +92,10 @@ def train_recipe(
         observer = observer if observer is not None and processes.is_rank0 else Silent()
         with report_lost_processes(launch):
             prepared = prepare(recipe, run, processes, overwrite=overwrite, given=network)
-            info = processes.broadcast_from_rank0(lambda: open_or_create_run(prepared, run, overwrite=overwrite))
+            stored = processes.broadcast_from_rank0(
+                lambda: open_or_create_run(prepared, run, overwrite=overwrite).model_dump_json(exclude_unset=True)
+            )
+            info = RunInfo.model_validate_json(stored)
             machine = _set_up_machine(recipe, info, processes)
             _train_stages(prepared, run, info, machine, observer, stop_after)
     return run
@@ -104,7 +110,7 @@ def _start_processes(
     """
     if launch.world_size == 1:
         check_directory(run, recipe, resume=resume, overwrite=overwrite)
-    recorded = run.info()["machine"] if run.exists() and not overwrite else None
+    recorded = run.info().machine if run.exists() and not overwrite else None
     device, precision = device_and_precision(recipe.train, recorded)
     processes = DistributedContext(start(launch, device=device, precision=fabric_precision(precision)))
     if launch.world_size > 1:
@@ -113,18 +119,19 @@ def _start_processes(
     return processes
 
 
-def open_or_create_run(prepared: Prepared, run: RunDirectory, *, overwrite: bool) -> dict[str, Any]:
+def open_or_create_run(prepared: Prepared, run: RunDirectory, *, overwrite: bool) -> RunInfo:
     """Return run.json of the existing run after checking it, or write that of a new run."""
     if run.exists() and not overwrite:
         info = run.info()
-        require_same_data(run, info, prepared.splits)
-        if "network" in info or "network" in prepared.records:
-            require_same_network(run, info, prepared.records.get("network"))
+        info.require_same_data(prepared.splits.fingerprint, where=run.root, way_out=OTHER_RUN)
+        if info.network is not None or prepared.origin.network is not None:
+            require_same_network(run, info, prepared.origin.network)
         return info
     cost = count_cost(prepared.final_network, prepared.image_shape)
     info = run_info(prepared.recipe, prepared.splits, prepared.normalisation, cost)
     per_node, world_size = prepared.processes.on_this_node, prepared.processes.world_size
-    info |= {"devices": per_node, "nodes": world_size // per_node, **prepared.records}
+    started = {"devices": per_node, "nodes": world_size // per_node, **prepared.origin.sections()}
+    info = info.model_copy(update=started)
     # All checks have passed; only now is an old run removed.
     if run.exists():
         shutil.rmtree(run.root)
@@ -132,12 +139,12 @@ def open_or_create_run(prepared: Prepared, run: RunDirectory, *, overwrite: bool
     return info
 
 
-def _set_up_machine(recipe: Recipe, info: dict[str, Any], processes: DistributedContext) -> Machine:
+def _set_up_machine(recipe: Recipe, info: RunInfo, processes: DistributedContext) -> Machine:
     """Set threads and memory allocation of this process as run.json says."""
-    machine = Machine(**info["machine"])
+    machine = info.machine
     processes.fail_together(lambda: require_same_precision(machine, processes.fabric))
     # The threads of a node are divided among the processes that it has now.
-    torch.set_num_threads(max(1, machine.threads * info.get("devices", 1) // processes.on_this_node))
+    torch.set_num_threads(max(1, machine.threads * info.devices // processes.on_this_node))
     # With after_exit=drop, blocks have many different sizes, and a heap that never shrinks would grow without bound.
     if machine.device == "cpu" and recipe.exits.after_exit != "drop":
         tune_malloc()
@@ -147,7 +154,7 @@ def _set_up_machine(recipe: Recipe, info: dict[str, Any], processes: Distributed
 def _train_stages(
     prepared: Prepared,
     run: RunDirectory,
-    info: dict[str, Any],
+    info: RunInfo,
     machine: Machine,
     observer: Observer,
     stop_after: Callable[[int], bool] | None,
@@ -179,11 +186,11 @@ def _train_stages(
             logger.close()
 
 
-def _restore(prepared: Prepared, run: RunDirectory, info: dict[str, Any]) -> RunState:
+def _restore(prepared: Prepared, run: RunDirectory, info: RunInfo) -> RunState:
     """Load the weights of the checkpoint to resume from into the network, and return the progress of the run."""
     network, saved, processes = prepared.network, prepared.saved, prepared.processes
     signature = signature_of_run(prepared.stage.recipe.model, info)
-    if "refit" in prepared.records and processes.is_rank0:
+    if prepared.origin.refit is not None and processes.is_rank0:
         keep_start(run, signature, network)
     if saved is None:
         return RunState()
@@ -203,7 +210,7 @@ class _Loop:
 
     prepared: Prepared
     directory: RunDirectory
-    info: dict[str, Any]
+    info: RunInfo
     machine: Machine
     observer: Observer
     stop_after: Callable[[int], bool] | None
@@ -240,7 +247,7 @@ class _Loop:
             assembled.batches.close()
         return assembled.evaluated(network), stopped
 
-    def _run_epoch(self, stage: Stage, assembled: Assembled, network: StagedNetwork, state: RunState) -> dict[str, Any]:
+    def _run_epoch(self, stage: Stage, assembled: Assembled, network: StagedNetwork, state: RunState) -> EpochRecord:
         """Train, evaluate, log and save one epoch; returns its log record."""
         recipe, processes, evaluated = stage.recipe, self.prepared.processes, assembled.evaluated(network)
         began = time.perf_counter()
@@ -250,20 +257,22 @@ class _Loop:
         if (state.epochs_done + 1) % recipe.train.evaluate_every == 0 or state.epochs_done + 1 == stage.end:
             score = self._score(evaluated, assembled)
         seconds = time.perf_counter() - began
+        known: dict[str, object] = {"seconds": round(seconds, 3)}
         if recipe.data.protocol == PROTOCOL:
             # For the log only: nothing is chosen by it, and no checkpoint is kept.
-            record["test_accuracy"], score = score, None
-        record |= {"calibration_balanced_accuracy": score, "seconds": round(seconds, 3)}
+            known["test_accuracy"], score = score, None
+        known["calibration_balanced_accuracy"] = score
         if self.prepared.recipe.refit.method == "balanced":
-            record["stage"] = stage.name
+            known["stage"] = stage.name
         if recipe.data.unreadable == "skip":
             # A lower bound: the largest number of different unreadable images that one process has met so far.
-            record["unreadable"] = max(processes.all_gather(assembled.batches.skipped()))
+            known["unreadable"] = max(processes.all_gather(assembled.batches.skipped()))
+        record = record.model_copy(update=known)
         for logger in self.loggers:
             logger.log(record)
         state.epochs_done += 1
         state.seconds += seconds
-        state.distil_temperature = record.get("distil_temperature")
+        state.distil_temperature = record.distil_temperature
         if processes.is_rank0:
             signature = signature_of_run(recipe.model, self.info)
             keep(

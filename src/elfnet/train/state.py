@@ -1,22 +1,24 @@
 """The progress of a run, saving it in checkpoints, and checks that a run can be resumed."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from lightning_fabric import Fabric
 
-from elfnet.data.splits import Splits
 from elfnet.errors import RequestError, WorkError
 from elfnet.models.build import resolve_defaults
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import Recipe
 from elfnet.run.checkpoint import Checkpoint, save_checkpoint
 from elfnet.run.directory import RunDirectory
+from elfnet.run.info import Machine
 from elfnet.train.ema import WeightAverage
-from elfnet.train.machine import Machine, fabric_precision
+from elfnet.train.machine import fabric_precision
 from elfnet.train.optimizer import optimizer_state
 from elfnet.train.pruning import Pruning
+
+OTHER_RUN = "or start another run with --out"
+"""What the user can do if a run cannot be resumed."""
 
 
 @dataclass
@@ -109,14 +111,6 @@ def _require_same_recipe(run: RunDirectory, recipe: Recipe) -> None:
                     f"the run in {run.root} has {section}.{name}={stored[section][name]}, not {value}; "
                     "resume it without this setting, or start another run with --out"
                 )
-
-
-def require_same_data(run: RunDirectory, info: dict[str, Any], splits: Splits) -> None:
-    """Refuse to resume a run with other data than it started with."""
-    if info["data"]["fingerprint"] != splits.fingerprint:
-        raise WorkError(
-            f"the data is not what the run in {run.root} started with; restore it, or start another run with --out"
-        )
 
 
 def require_same_precision(machine: Machine, fabric: Fabric) -> None:

@@ -7,7 +7,7 @@ easy examples of rare classes.
 
 # Shapes: E exits, B batch, C classes, S steps of an epoch, N examples of the split, n examples of this process's shard
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -22,21 +22,14 @@ from elfnet.evaluate.run import answers_at_full_depth
 from elfnet.exits.training_rule import exit_taken
 from elfnet.losses.cross_entropy import log_probability_of
 from elfnet.models.staged import StagedNetwork
+from elfnet.run.log import EpochRecord, IncreasingLoss
 from elfnet.train.distributed import DistributedContext
 
 LOW_CONFIDENCE = 0.1
 HIGH_CONFIDENCE = 0.9
 
 
-def head_classes(class_counts: Sequence[int]) -> Tensor:
-    """True for the more frequent half of the classes (head), shape (C,). Ties are broken by label."""
-    order = torch.tensor(class_counts).argsort(descending=True, stable=True)
-    is_head_C = torch.zeros(len(class_counts), dtype=torch.bool)
-    is_head_C[order[: (len(class_counts) + 1) // 2]] = True
-    return is_head_C
-
-
-def increasing_loss(loss_by_exit: Sequence[float | None]) -> str:
+def increasing_loss(loss_by_exit: Sequence[float | None]) -> IncreasingLoss:
     """Whether the mean loss strictly increases from exit to exit: "holds", "does not hold", or "undefined".
 
     Undefined with a single exit, or if no example took one of the exits.
@@ -121,22 +114,30 @@ class EpochStatistics:
         step, k = bad_SE.nonzero()[0].tolist()
         return self._checked + step, k
 
-    def record(self) -> dict[str, Any]:
-        """The statistics of all processes together, as JSON-compatible fields of the log record."""
+    def record(self, epoch: int, *, learning_rate: float, weights: str) -> EpochRecord:
+        """The log record of the epoch, with the statistics of all processes together.
+
+        Args:
+            learning_rate: of the last step.
+            weights: name of the class weights in use.
+        """
         exits = len(self._count_E)
         sums = self._all_reduce(self._sums.clone()).tolist()
         count_E, loss_E = sums[:exits], sums[exits : 2 * exits]
         weighted, weight, low_head, high_tail = sums[2 * exits :]
         total = max(sum(count_E), 1)
         average = [loss / n if n else None for loss, n in zip(loss_E, count_E, strict=True)]
-        return {
-            "loss": weighted / weight,
-            "exit_share": [n / total for n in count_E],
-            "loss_by_exit": average,
-            "increasing_loss": increasing_loss(average),
-            "low_confidence_head_loss_share": low_head / weighted if weighted else None,
-            "high_confidence_tail_loss_share": high_tail / weighted if weighted else None,
-        }
+        return EpochRecord(
+            epoch=epoch,
+            learning_rate=learning_rate,
+            weights=weights,
+            loss=weighted / weight,
+            exit_share=tuple(n / total for n in count_E),
+            loss_by_exit=tuple(average),
+            increasing_loss=increasing_loss(average),
+            low_confidence_head_loss_share=low_head / weighted if weighted else None,
+            high_confidence_tail_loss_share=high_tail / weighted if weighted else None,
+        )
 
 
 def predictions(
@@ -165,13 +166,13 @@ def calibration_score(prediction_N: Ints, labels_N: Ints) -> float:
     return balanced_accuracy(prediction_N[read_N], labels_N[read_N])
 
 
-def best_test_epoch(log: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+def best_test_epoch(log: Sequence[EpochRecord]) -> dict[str, Any] | None:
     """The epoch (0-based) with the highest test accuracy in the log of a run; None if test was not scored.
 
     Some published code reports this figure. It is selected on test, so it is too high, and nothing else may use it.
     """
-    scored = [record for record in log if record.get("test_accuracy") is not None]
+    scored = [(record.test_accuracy, record.epoch) for record in log if record.test_accuracy is not None]
     if not scored:
         return None
-    best = max(scored, key=lambda record: float(record["test_accuracy"]))
-    return {"epoch": best["epoch"], "accuracy": best["test_accuracy"], "selected_on": "test"}
+    accuracy, epoch = max(scored, key=lambda pair: pair[0])
+    return {"epoch": epoch, "accuracy": accuracy, "selected_on": "test"}

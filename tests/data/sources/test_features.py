@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from elfnet.data.describe import listings_at
-from elfnet.data.loading.features import FeatureSource, measured_normalisation
 from elfnet.data.loading.feed import EvaluationFeed, SampledFeed
+from elfnet.data.loading.memory import FeatureSource, measured_normalisation
 from elfnet.data.sources.features import FeatureRows, features
 from elfnet.data.splits import make_splits
 from elfnet.data.types import SourceRequest

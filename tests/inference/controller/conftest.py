@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from elfnet.calibrate.family import Family
-from elfnet.calibrate.operating_point import Expected, OperatingPoint
+from elfnet.calibrate.operating_point import OperatingPoint
+from elfnet.calibrate.policy_file import Expected
 from elfnet.exits.policy import Policy
 
 FamilyFactory = Callable[..., Family]

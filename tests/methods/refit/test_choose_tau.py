@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from elfnet.methods.refit.post_hoc import TauChoice, choose_tau, tau_remarks, taus_record
+from elfnet.run.info import TauInfo, TauScore
 
 LABELS = np.array([0, 0, 0, 1])
 ALL_FIRST = torch.tensor([[1.0, 0.0]] * 4)
@@ -25,9 +26,9 @@ def test_the_record_has_full_depth_first_and_every_exit() -> None:
     first = choose_tau(ALL_FIRST, LABELS, [0.0], corrected=lambda _: ALL_FIRST)
     last = choose_tau(ALL_FIRST, LABELS, [1.0], corrected=lambda _: RIGHT)
     record = taus_record([first, last])
-    assert record["tau"] == 1.0
-    assert record["scores"] == [{"tau": 1.0, "balanced_accuracy": 1.0}]
-    assert [one["tau"] for one in record["exits"]] == [0.0, 1.0]
+    assert record.tau == 1.0
+    assert record.scores == (TauScore(tau=1.0, balanced_accuracy=1.0),)
+    assert [one.tau for one in record.exits if isinstance(one, TauInfo)] == [0.0, 1.0]
 
 
 def test_a_choice_at_the_end_of_the_candidates_is_said() -> None:

@@ -26,9 +26,9 @@ from elfnet.losses.elf import ELFLoss
 from elfnet.models.attach.attach_exits import attach_exits
 from elfnet.models.attach.cuts import legal_cuts
 from elfnet.models.flops import count_cost
-from elfnet.models.run_network import signature_of
 from elfnet.models.staged import StagedNetwork
 from elfnet.run.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from elfnet.run.network import signature_of
 from elfnet.train.forward import ExitingForward
 
 IMAGE = (3, 16, 16)

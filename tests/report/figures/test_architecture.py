@@ -1,7 +1,6 @@
 """The network drawn from its checkpoint."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,10 +88,3 @@ def test_one_line_where_it_cannot_be_drawn(
     assert isinstance(figure, NoFigure)
     assert reason in figure.reason
     assert "\n" not in figure.reason
-
-
-def test_costs_that_were_never_written_down(elf_run: RunDirectory) -> None:
-    record = read_run(elf_run)
-    figure = architecture(replace(record, info=replace(record.info, multiply_adds=None)))
-    assert isinstance(figure, NoFigure)
-    assert "run.json does not state the multiply-adds of elf" in figure.reason

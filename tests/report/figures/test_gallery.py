@@ -84,7 +84,7 @@ def test_gallery_of_real_images(digits_run: RunDirectory) -> None:
     index = sample_images(
         replayed.exit_N,
         record.table.labels_N,
-        shown_classes(record.info.class_counts_C),
+        shown_classes(record.class_counts),
         exits=4,
         seed=3,
     )
@@ -101,7 +101,7 @@ def test_the_point_shows_early_exits_if_any_does(elf_run: RunDirectory) -> None:
     record = read_run(elf_run)
     full = record.at("full")
     points = {**record.results.points, "economic": full}
-    lonely = replace(record, results=replace(record.results, points=points))
+    lonely = replace(record, results=record.results.model_copy(update={"points": points}))
     even = max(("s=0.5", "s=0.7", "s=0.9"), key=lambda name: min(record.at(name).exit_share))
     assert record.at(gallery_point(lonely)).exit_share == record.at(even).exit_share
 
@@ -109,7 +109,12 @@ def test_the_point_shows_early_exits_if_any_does(elf_run: RunDirectory) -> None:
 def test_other_data_is_not_shown(digits_run: RunDirectory, plain_run: RunDirectory) -> None:
     record = read_run(digits_run)
     assert record.table is not None
-    figure = images_by_exit(replace(record, info=replace(record.info, fingerprint="other")))
+    figure = images_by_exit(
+        replace(
+            record,
+            info=record.info.model_copy(update={"data": record.info.data.model_copy(update={"fingerprint": "other"})}),
+        )
+    )
     assert isinstance(figure, NoFigure)
     assert "differ from those that digits was trained and measured on" in figure.reason
     swapped = replace(record.table, labels_N=np.roll(record.table.labels_N, 1))

@@ -37,17 +37,19 @@ def test_cards_are_the_chosen_points(section: RunSection, elf_run: RunDirectory,
 
 def test_balanced_accuracy_is_shown_where_it_differs(elf_run: RunDirectory) -> None:
     record = read_run(elf_run)
-    full = replace(record.at("full"), balanced_accuracy=0.125)
-    changed = replace(record, results=replace(record.results, points={**record.results.points, "full": full}))
+    full = record.at("full").model_copy(update={"balanced_accuracy": 0.125})
+    changed = replace(
+        record, results=record.results.model_copy(update={"points": {**record.results.points, "full": full}})
+    )
     assert run_section(changed, "run-1", with_images=False).cards[0].balanced_accuracy == "12.5"
 
 
 def test_provenance(section: RunSection, elf_run: RunDirectory) -> None:
     shown = rows(section.provenance)
     assert shown["command"] == "elfnet train --out <here>"
-    assert shown["hardware"] == "processor A & B <fast>, cores 2"
-    assert shown["machine settings"] == "device cpu, compile no"
-    assert shown["seeds"] == "subset 0, training 7"
+    assert shown["hardware"] == "processor A & B <fast>, cores 2, system Linux"
+    assert shown["machine settings"] == "device cpu, precision float32, compile no, channels last yes, threads 1"
+    assert shown["seeds"] == "subset 0, class order -1, training 7"
     assert shown["data"] == "cifar10, images of 32 × 32 × 3"
     assert shown["data fingerprint"] == "f00d" * 16
     assert shown["checkpoint (sha256)"] == json.loads(elf_run.metrics_file.read_text())["checkpoint_sha256"]

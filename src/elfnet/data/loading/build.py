@@ -11,10 +11,15 @@ from elfnet.data.images.files import EncodedImages, ImageReader
 from elfnet.data.images.policies import build_policy
 from elfnet.data.images.transforms import Augmentation, decoder_of, evaluation_of, workers_of
 from elfnet.data.ldam_drw import MEAN, PROTOCOL, STD
-from elfnet.data.loading.features import FeatureSource, measured_normalisation
 from elfnet.data.loading.feed import BatchSource, EvaluationFeed, Pairing, SampledFeed, Selection, TrainingFeed
 from elfnet.data.loading.files import FileSource
-from elfnet.data.loading.memory import AugmentedSource, CropFlipSource, PlainSource
+from elfnet.data.loading.memory import (
+    AugmentedSource,
+    CropFlipSource,
+    FeatureSource,
+    PlainSource,
+    measured_normalisation,
+)
 from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.loading.pack import open_or_create_pack
 from elfnet.data.loading.sampler import UNSHARDED, Shard

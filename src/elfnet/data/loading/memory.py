@@ -1,13 +1,14 @@
-"""Batches of images in memory.
+"""Batches of examples in memory: images, and feature rows as images of one pixel.
 
 `CropFlipSource` crops and flips whole batches on the device. The padded images and their mirror images are kept as
 uint8. A row of a crop is then a contiguous run of bytes, so that a batch is one `index_select` of runs. Rows are stored
 (width, channel), as channels_last needs it.
 
 `AugmentedSource` applies any augmentation, image by image on the host. `PlainSource` only normalises, for evaluation.
+`FeatureSource` normalises feature rows.
 """
 
-# Shapes: N images of the split, r images of a request, H height, W width, K channels
+# Shapes: N examples of the split, r examples of a request, H height, W width, K channels, F features
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from elfnet.data.images.example_rng import ExampleRng
 from elfnet.data.images.transforms import Augmentation
 from elfnet.data.loading.feed import InMemorySource, Request
 from elfnet.data.loading.normalise import Normalisation, erase, holes_tensor, normalise, normalise_bytes
+from elfnet.data.sources.features import FeatureRows
 
 
 class CropFlipSource(InMemorySource):
@@ -121,3 +123,23 @@ class PlainSource(InMemorySource):
         """The normalised images of a request, float32 (r, K, H, W) in channels_last memory."""
         pixels = torch.from_numpy(self._images_NHWK[request.rows_r]).to(self._device)
         return normalise(pixels, mean_K=self._mean_K, std_K=self._std_K)
+
+
+def measured_normalisation(rows: FeatureRows) -> Normalisation:
+    """Measure mean and standard deviation per feature; the deviation of a constant feature is 1."""
+    mean_F = rows.features_NF.mean(axis=0, dtype=np.float64)
+    std_F = rows.features_NF.std(axis=0, dtype=np.float64)
+    return Normalisation(tuple(mean_F.tolist()), tuple(np.where(std_F > 0, std_F, 1.0).tolist()))
+
+
+class FeatureSource(InMemorySource):
+    """Normalised feature rows for training and evaluation, without augmentation."""
+
+    def __init__(self, rows: FeatureRows, normalisation: Normalisation, *, device: torch.device) -> None:
+        self._features_NF = torch.from_numpy(rows.features_NF).to(device)
+        self._mean_F, self._std_F = normalisation.tensors(device)
+
+    def gather(self, epoch: int, request: Request) -> Tensor:  # noqa: ARG002 (a row is the same in every epoch)
+        """The normalised rows of a request, float32 (r, F, 1, 1)."""
+        rows_r = torch.from_numpy(request.rows_r).to(self._features_NF.device, non_blocking=True)
+        return ((self._features_NF[rows_r] - self._mean_F) / self._std_F)[:, :, None, None]

@@ -24,10 +24,10 @@ from elfnet.inference.bundle.manifest import WEIGHTS
 from elfnet.inference.bundle.read import Bundle, read_file
 from elfnet.inference.engine import checked_images
 from elfnet.models.build import network_of
-from elfnet.models.run_network import GIVEN
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.stages import final_model_of_stored
 from elfnet.run.checkpoint import tensors_sha256
+from elfnet.run.network import GIVEN
 
 
 class TorchBackend:

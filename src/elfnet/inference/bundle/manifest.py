@@ -6,9 +6,10 @@ Everything except `measured` follows from the run alone, so that the same run gi
 import unicodedata
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from elfnet.inference.preprocess import CHANNELS, RESIZE_RULE, Preprocess
+from elfnet.strict import Strict
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
@@ -21,13 +22,7 @@ FORMAT_VERSION: Final = 1
 WEIGHTS = "weights.safetensors"
 
 
-class Part(BaseModel):
-    """Base of all parts of the manifest: strict, frozen, without unknown fields, NaN or infinity."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class PointParity(Part):
+class PointParity(Strict):
     """Comparison of the exported graphs with torch at one operating point.
 
     Attributes:
@@ -40,7 +35,7 @@ class PointParity(Part):
     on_the_edge: Count
 
 
-class Parity(Part):
+class Parity(Strict):
     """Comparison of the exported graphs with torch, on images of the calibration split.
 
     Attributes:
@@ -60,7 +55,7 @@ class Parity(Part):
     engine_points: tuple[str, ...]
 
 
-class PeakMemory(Part):
+class PeakMemory(Strict):
     """Peak memory of a process with only the base package that loads the bundle and classifies one batch.
 
     Attributes:
@@ -74,7 +69,7 @@ class PeakMemory(Part):
     before_loading: Count | None
 
 
-class AgainstFloat32(Part):
+class AgainstFloat32(Strict):
     """Comparison of another precision with float32, on the whole calibration split and on the exporting machine.
 
     Attributes:
@@ -97,7 +92,7 @@ class AgainstFloat32(Part):
         return 100 * (self.accuracy_float32 - self.accuracy)
 
 
-class Measured(Part):
+class Measured(Strict):
     """Measurements on the exporting machine.
 
     Attributes:
@@ -130,7 +125,7 @@ def _printable(name: str) -> str:
 ClassName = Annotated[str, AfterValidator(_printable)]
 
 
-class Preprocessing(Part):
+class Preprocessing(Strict):
     """Settings of the preprocessing; see `Preprocess`."""
 
     mode: Literal["L", "RGB"]
@@ -159,7 +154,7 @@ class Preprocessing(Part):
         )
 
 
-class MultiplyAdds(Part):
+class MultiplyAdds(Strict):
     """Multiply-adds per image, by stage and head.
 
     Attributes:
@@ -189,14 +184,14 @@ class MultiplyAdds(Part):
         )
 
 
-class File(Part):
+class File(Strict):
     """Hash and size of one file of the bundle."""
 
     sha256: Sha256
     bytes: Count
 
 
-class Provenance(Part):
+class Provenance(Strict):
     """Origin of the network.
 
     Attributes:
@@ -212,7 +207,7 @@ class Provenance(Part):
     checkpoint_sha256: Sha256
 
 
-class Variant(Part):
+class Variant(Strict):
     """The network in one precision, with its own operating points.
 
     Attributes:
@@ -228,7 +223,7 @@ class Variant(Part):
     measured: Measured | None = None
 
 
-class Manifest(Part):
+class Manifest(Strict):
     """The content of `manifest.json`, without its two hashes; see `manifest_file`."""
 
     format: Literal["elfnet-bundle"] = FORMAT

@@ -4,14 +4,15 @@
 the measurements, so that two exports of one run have the same identity.
 """
 
-import hashlib
 import json
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from pydantic import ValidationError
 
 from elfnet.errors import WorkError
 from elfnet.inference.bundle.manifest import FORMAT, FORMAT_VERSION, Manifest
+from elfnet.run.json_file import content_sha256
+from elfnet.strict import first_error
 
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 64 * 2**20
@@ -22,13 +23,13 @@ def identity_of(manifest: Manifest) -> str:
     content = manifest.model_dump(mode="json")
     for variant in content["variants"].values():
         del variant["measured"]
-    return _sha256(content)
+    return content_sha256(content)
 
 
 def manifest_text(manifest: Manifest) -> bytes:
     """Return the content of `manifest.json`."""
     content = {**manifest.model_dump(mode="json"), "identity": identity_of(manifest)}
-    return (json.dumps({**content, "sha256": _sha256(content)}, indent=2, allow_nan=False) + "\n").encode()
+    return (json.dumps({**content, "sha256": content_sha256(content)}, indent=2, allow_nan=False) + "\n").encode()
 
 
 def read_manifest(text: bytes, *, where: str) -> Manifest:
@@ -53,16 +54,13 @@ def read_manifest(text: bytes, *, where: str) -> Manifest:
         way_out = "update elfnet" if newer else "export the run again"
         raise WorkError(f"{where} has bundle format version {version!r}, this elfnet reads {FORMAT_VERSION}; {way_out}")
     claimed, identity = content.pop("sha256", None), content.get("identity")
-    if claimed != _sha256(content):
+    if claimed != content_sha256(content):
         raise WorkError(f"{where}: {MANIFEST} was altered (its hash does not match); export the run again")
     content.pop("identity", None)
     try:
         manifest = Manifest.model_validate_json(json.dumps(content))
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or MANIFEST
-        reason = first["msg"].removeprefix("Value error, ")
-        raise WorkError(f"{where}: {MANIFEST} is not valid ({place}: {reason}); export the run again") from error
+        raise WorkError(f"{where}: {MANIFEST} is not valid ({first_error(error)}); export the run again") from error
     if identity != identity_of(manifest):
         raise WorkError(f"{where}: {MANIFEST} was altered (its identity does not match); export the run again")
     return manifest
@@ -70,7 +68,3 @@ def read_manifest(text: bytes, *, where: str) -> Manifest:
 
 def _refuse_constant(word: str) -> NoReturn:
     raise ValueError(f"{word} is not a number")
-
-
-def _sha256(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()

@@ -8,7 +8,6 @@ start from the weights of a finished run and train the classifiers, or their sca
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
@@ -18,12 +17,12 @@ from elfnet.data.splits import Splits
 from elfnet.data.types import Examples
 from elfnet.methods.refit.classifiers import LabelledFeed, classifier_tensor
 from elfnet.methods.refit.post_hoc import adjust_biases, normalise_weights, tau_remarks, taus_record
-from elfnet.methods.refit.resample import RESAMPLERS
-from elfnet.methods.refit.resampled_fit import refit_on_resampled
+from elfnet.methods.refit.resample import RESAMPLERS, refit_on_resampled
 from elfnet.methods.refit.source_run import open_source
 from elfnet.models.layers import freeze_all_but
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import Recipe
+from elfnet.run.info import FitInfo, RefitInfo
 
 FITTED = ("tau-norm", "logit-adjustment", *RESAMPLERS)
 """Refits that need no training loop, by `refit.method`."""
@@ -49,7 +48,7 @@ TRAINED: dict[str, tuple[Callable[[str], bool], str]] = {
 
 def fit_classifiers(
     recipe: Recipe, network: StagedNetwork, splits: Splits, normalisation: Normalisation
-) -> tuple[dict[str, Any], list[str]]:
+) -> tuple[FitInfo, list[str]]:
     """Refit the classifiers of a trained network in place, with a method of `FITTED`.
 
     Only the training and the calibration split are read.
@@ -81,7 +80,7 @@ def fit_classifiers(
     )
 
 
-def start_from_run(recipe: Recipe, network: StagedNetwork, splits: Splits, *, out: Path) -> dict[str, Any] | None:
+def start_from_run(recipe: Recipe, network: StagedNetwork, splits: Splits, *, out: Path) -> RefitInfo | None:
     """Load the weights of the run that the recipe starts from.
 
     Args:
@@ -101,7 +100,7 @@ def start_from_run(recipe: Recipe, network: StagedNetwork, splits: Splits, *, ou
     source.require_same_examples(recipe.data, splits)
     what = take_over(recipe.refit.method, network, source.checkpoint.weights)
     summary = f"started from {source.named} ({source.checkpoint.epochs_done} epochs); only the {what} learn"
-    return {**source.record(recipe.refit.method), "summary": summary}
+    return source.record(recipe.refit.method, summary)
 
 
 def is_second_stage(recipe: Recipe) -> bool:

@@ -14,7 +14,6 @@ Each exit has the tau with the best balanced accuracy on the calibration split, 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,6 +24,7 @@ from elfnet.losses.logit_adjusted import log_prior
 from elfnet.methods.refit.classifiers import LabelledFeed, linear_classifiers, logits_and_labels
 from elfnet.models.heads import LinearClassifier
 from elfnet.models.staged import StagedNetwork
+from elfnet.run.info import FitInfo, TauInfo, TauScore
 
 CONSISTENT_TAU = 1.0
 """The tau of logit adjustment that is optimal in theory. It is always reported."""
@@ -44,18 +44,17 @@ class TauChoice:
     scores: tuple[tuple[float, float], ...]
     before: float | None
 
-    def record(self) -> dict[str, Any]:
-        """Convert to plain JSON types."""
-        return {
-            "tau": self.tau,
-            "score_before": self.before,
-            "scores": [{"tau": tau, "balanced_accuracy": score} for tau, score in self.scores],
-        }
+    def record(self) -> TauInfo:
+        """The entry of run.json."""
+        scores = tuple(TauScore(tau=tau, balanced_accuracy=score) for tau, score in self.scores)
+        return TauInfo(tau=self.tau, score_before=self.before, scores=scores)
 
 
-def taus_record(choice_E: Sequence[TauChoice]) -> dict[str, Any]:
+def taus_record(choice_E: Sequence[TauChoice]) -> FitInfo:
     """The record for run.json: the choice at the last exit, and the choices at all exits under `exits`."""
-    return {**choice_E[-1].record(), "exits": [choice.record() for choice in choice_E]}
+    exits = tuple(choice.record() for choice in choice_E)
+    last = exits[-1]
+    return FitInfo(tau=last.tau, score_before=last.score_before, scores=last.scores, exits=exits)
 
 
 def tau_remarks(choice_E: Sequence[TauChoice], taus: Sequence[float]) -> list[str]:

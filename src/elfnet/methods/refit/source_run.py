@@ -2,16 +2,16 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from elfnet.data.splits import Splits
-from elfnet.errors import RequestError, WorkError
+from elfnet.errors import RequestError
 from elfnet.models.build import resolve_defaults
 from elfnet.recipe.roles import role_of
 from elfnet.recipe.schema import DataRecipe, ModelRecipe, Recipe
 from elfnet.recipe.stages import final_model, total_epochs
 from elfnet.run.checkpoint import Checkpoint, load_run_checkpoint
 from elfnet.run.directory import RunDirectory, open_run
+from elfnet.run.info import FitInfo, RefitInfo, RunInfo
 
 NETWORK_SETTINGS = ("backbone", "exits", "branches", "head")
 EXIT_SETTINGS = ("exit_head", "head_filters", "head_stride", "experts")
@@ -30,17 +30,19 @@ class SourceRun:
 
     named: str
     recipe: Recipe
-    info: dict[str, Any]
+    info: RunInfo
     checkpoint: Checkpoint
 
-    def record(self, method: str) -> dict[str, Any]:
-        """The record of the source for run.json of the new run."""
-        return {
-            "method": method,
-            "run": self.named,
-            "checkpoint_sha256": self.checkpoint.sha256,
-            "epochs": self.checkpoint.epochs_done,
-        }
+    def record(self, method: str, summary: str, fitted: FitInfo | None = None) -> RefitInfo:
+        """The section of run.json of the new run: this source, and what was fitted to its features."""
+        return RefitInfo(
+            method=method,
+            run=self.named,
+            checkpoint_sha256=self.checkpoint.sha256,
+            epochs=self.checkpoint.epochs_done,
+            summary=summary,
+            **({} if fitted is None else {name: getattr(fitted, name) for name in fitted.model_fields_set}),
+        )
 
     def require_same_examples(self, data: DataRecipe, splits: Splits) -> None:
         """Check that the data has the content that the run was trained on.
@@ -49,13 +51,13 @@ class SourceRun:
             RequestError: the data differs, and so does a setting of its location.
             WorkError: the data differs although the settings are equal.
         """
-        if self.info["data"]["fingerprint"] == splits.fingerprint:
+        if self.info.data.fingerprint == splits.fingerprint:
             return
         for name in (name for name in DataRecipe.model_fields if role_of(f"data.{name}") in ("location", "file")):
             expected, found = getattr(self.recipe.data, name), getattr(data, name)
             if expected != found:
                 raise RequestError(_mismatch(self.named, f"data.{name}", expected, found))
-        raise WorkError(f"the data is not what the run in {self.named} was trained on; restore it, or name another run")
+        self.info.require_same_data(splits.fingerprint, where=self.named, way_out="or name another run")
 
 
 def open_source(recipe: Recipe, *, out: Path) -> SourceRun:
@@ -78,7 +80,7 @@ def open_source(recipe: Recipe, *, out: Path) -> SourceRun:
     if run.root.resolve() == out.resolve():
         raise RequestError(f"the new run would replace the one it starts from, {named}; give another --out")
     source, info = run.recipe(), run.info()
-    if "network" in info:
+    if info.network is not None:
         raise RequestError(
             f"the run in {named} trained a network passed as network=; refit.method={recipe.refit.method} needs a run "
             "whose recipe describes the network"
@@ -88,7 +90,7 @@ def open_source(recipe: Recipe, *, out: Path) -> SourceRun:
     return SourceRun(named, source, info, _load_finished(run, source, info))
 
 
-def _load_finished(run: RunDirectory, recipe: Recipe, info: dict[str, Any]) -> Checkpoint:
+def _load_finished(run: RunDirectory, recipe: Recipe, info: RunInfo) -> Checkpoint:
     """The last checkpoint of a run; refused if the run is not finished."""
     epochs, hint = total_epochs(recipe), f"finish it with 'elfnet train --resume --out {run.root}' first"
     if not run.checkpoint("last").is_file():

@@ -70,7 +70,7 @@ def runs_by_training_threshold(records: Sequence[RunRecord]) -> dict[str, RunRec
         rest = record.recipe.model_copy(update={"exits": exits}).model_dump_json()
         sets.setdefault(rest, {}).setdefault(record.recipe.exits.train_threshold, record)
     largest: Mapping[str, RunRecord] = max(sets.values(), key=len, default={})
-    classes = len(records[0].info.class_names) if records else 1
+    classes = records[0].info.data.classes if records else 1
     return dict(sorted(largest.items(), key=lambda pair: parse_threshold(pair[0], classes=classes)))
 
 

@@ -21,7 +21,7 @@ from elfnet.report.figures.base import (
     styled,
 )
 from elfnet.report.record import RunRecord
-from elfnet.report.run_files import StoredCosts
+from elfnet.run.info import MultiplyAdds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -69,9 +69,6 @@ class NetworkShape:
 def network_shape(record: RunRecord) -> NetworkShape | str:
     """Return the network in the last checkpoint of a run, or one line that says why it is unknown."""
     file = record.directory.checkpoint("last")
-    costs = record.info.multiply_adds
-    if costs is None or not record.info.image_shape:
-        return f"{record.directory.info_file} does not state the multiply-adds of {record.name}"
     if not file.is_file():
         return f"{record.name} has no checkpoint to read the network from"
     try:
@@ -84,12 +81,12 @@ def network_shape(record: RunRecord) -> NetworkShape | str:
     except (SafetensorError, OSError) as error:
         return f"the checkpoint of {record.name} is damaged ({' '.join(str(error).split())})"
     try:
-        return _network(record, costs, shapes)
+        return _network(record, record.info.multiply_adds, shapes)
     except (KeyError, IndexError, TypeError, ValueError):
         return f"the checkpoint of {record.name} has no stages and heads that this figure can show"
 
 
-def _network(record: RunRecord, costs: StoredCosts, shapes: Shapes) -> NetworkShape:
+def _network(record: RunRecord, costs: MultiplyAdds, shapes: Shapes) -> NetworkShape:
     stages, heads = [], []
     for k, (stage_cost, head_cost) in enumerate(zip(costs.stages, costs.heads, strict=True)):
         stage, head = _part(shapes, f"stages.{k}."), _part(shapes, f"heads.{k}.")
@@ -98,7 +95,7 @@ def _network(record: RunRecord, costs: StoredCosts, shapes: Shapes) -> NetworkSh
         filters = [shape[0] for shape in _convolutions(head)] or [_classifier(head)[1]]
         heads.append(PartShape(len(_convolutions(head)), filters[-1], _parameters(head), head_cost))
     return NetworkShape(
-        image_shape=record.info.image_shape,
+        image_shape=record.info.data.image_shape,
         classes=_classifier(_part(shapes, f"heads.{len(heads) - 1}."))[0],
         stages=tuple(stages),
         heads=tuple(heads),

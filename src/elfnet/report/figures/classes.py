@@ -33,13 +33,13 @@ MAX_NAMED_CLASSES = 24
 
 def class_distribution(record: RunRecord) -> RunFigure:
     """Training images per class, most frequent first, on a logarithmic scale."""
-    counts_C = record.info.class_counts_C
+    counts_C = record.class_counts
     return RunFigure(
         "class-distribution",
         "Training images by class",
         f"Training split, n = {int(counts_C.sum()):,}; largest : smallest = {counts_C.max() / counts_C.min():.3g}. "
         f"Groups with their number of classes: {record.groups.rule}.",
-        lambda: draw_class_distribution(record.info.class_names, counts_C, record.group_of_class.tolist()),
+        lambda: draw_class_distribution(record.info.data.class_names, counts_C, record.group_of_class.tolist()),
     )
 
 
@@ -126,9 +126,9 @@ def _outline(axes: Any, counts_C: NDArray[np.int64], group_C: NDArray[np.int64],
 def accuracy_by_class(record: RunRecord) -> RunFigure:
     """Accuracy per class at the chosen operating points, most frequent class first."""
     points = ("full",) if record.plain else tuple(POINT_MARKERS)
-    order_C = np.argsort(-record.info.class_counts_C, kind="stable")
+    order_C = np.argsort(-record.class_counts, kind="stable")
     accuracies = {point: [record.at(point).accuracy_by_class[c] for c in order_C] for point in points}
-    names = [record.info.class_names[c] for c in order_C]
+    names = [record.info.data.class_names[c] for c in order_C]
     smooth = "" if len(names) <= MAX_NAMED_CLASSES else " Lines: mean over neighbouring classes."
     return RunFigure(
         "accuracy-by-class",

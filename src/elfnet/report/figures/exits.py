@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.data.long_tail import GROUP_NAMES
+from elfnet.data.long_tail import GROUP_NAMES, head_classes
 from elfnet.evaluate.confidence import CHUNK_BYTES
 from elfnet.evaluate.exit_quality import BINS, calibration_error
 from elfnet.evaluate.exit_table import ExitTable
@@ -29,7 +29,7 @@ from elfnet.report.figures.base import (
     series_style,
     styled,
 )
-from elfnet.report.record import HALVES, RunRecord, head_classes
+from elfnet.report.record import HALVES, RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -247,7 +247,7 @@ def confidence_in_true_class(record: RunRecord) -> FigureOrReason:
         return NoFigure(name, record.no_table)
     scale = loss_scale(final_recipe(record.recipe))
     confidence_N = true_class_confidence(record.table, scale=scale)
-    is_head_N = head_classes(record.info.class_counts_C)[record.table.labels_N]
+    is_head_N = head_classes(record.class_counts)[record.table.labels_N]
     halves = {"head": confidence_N[is_head_N], "tail": confidence_N[~is_head_N]}
     scaled = "" if scale == 1 else f" Logits: cosines times {scale:g}, as in the loss."
     return RunFigure(

@@ -54,7 +54,7 @@ def image_source(record: RunRecord) -> ImageSource | str:
         splits = load_splits(data)
     except (RequestError, WorkError) as error:
         return f"the images cannot be read ({error})"
-    if splits.fingerprint != record.info.fingerprint:
+    if splits.fingerprint != record.info.data.fingerprint:
         return f"the images on this machine differ from those that {record.name} was trained and measured on"
     by_name = {"train": splits.train, "calibration": splits.calibration, "test": splits.test}
     examples: Examples = by_name[record.table.split]
@@ -114,7 +114,7 @@ def images_by_exit(record: RunRecord, *, seed: int = 0) -> FigureOrReason:
     assert record.table is not None, "images need the exit table"
     point = gallery_point(record)
     replayed = record.replayed(point)
-    class_R = shown_classes(record.info.class_counts_C)
+    class_R = shown_classes(record.class_counts)
     index_REK = sample_images(replayed.exit_N, record.table.labels_N, class_R, exits=record.exits, seed=seed)
     try:
         images_REK = thumbnails(read_images, index_REK)
@@ -122,15 +122,13 @@ def images_by_exit(record: RunRecord, *, seed: int = 0) -> FigureOrReason:
         return NoFigure(name, f"an image cannot be read ({error})")
     wrong_N = replayed.prediction_N != record.table.labels_N
     gallery = Gallery(
-        names=tuple(record.info.class_names[c] for c in class_R),
+        names=tuple(record.info.data.class_names[c] for c in class_R),
         images_REK=images_REK,
         wrong_REK=np.where(index_REK == NO_IMAGE, False, wrong_N[index_REK]),
         taken_E=tuple(np.bincount(replayed.exit_N, minlength=record.exits).tolist()),
     )
     which = (
-        ""
-        if len(class_R) == len(record.info.class_names)
-        else f" {len(class_R)} of {len(record.info.class_names):,} classes."
+        "" if len(class_R) == record.info.data.classes else f" {len(class_R)} of {record.info.data.classes:,} classes."
     )
     return RunFigure(
         name,

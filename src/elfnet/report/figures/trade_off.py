@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from elfnet.calibrate.family import MULTIPLY_ADDS, Family
 from elfnet.data.long_tail import GROUP_NAMES
-from elfnet.evaluate.curve import CurvePoint
-from elfnet.evaluate.metrics import Metrics
 from elfnet.exits.policy import NEVER
 from elfnet.report.figures.base import (
     BLUE,
@@ -31,6 +29,7 @@ from elfnet.report.figures.base import (
     styled,
 )
 from elfnet.report.record import RunRecord
+from elfnet.run.results import CurvePoint, Metrics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

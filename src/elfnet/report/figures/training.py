@@ -23,8 +23,8 @@ from elfnet.report.figures.base import (
     styled,
 )
 from elfnet.report.record import HALVES, RunRecord
-from elfnet.report.run_files import reweighting_start
 from elfnet.report.summary import increasing_loss_verdict
+from elfnet.run.log import reweighting_start
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,7 +33,7 @@ NO_LOG = "the run directory has no training log"
 
 
 def _training_split(record: RunRecord) -> str:
-    return f"Training split, augmented, n = {record.info.train:,} per epoch."
+    return f"Training split, augmented, n = {record.info.data.train:,} per epoch."
 
 
 def _dashed_line(record: RunRecord) -> str:
@@ -62,12 +62,12 @@ def training_curves(record: RunRecord) -> FigureOrReason:
     name = "training-curves"
     if not record.epochs:
         return NoFigure(name, NO_LOG)
-    epochs, info = record.epochs, record.info
+    epochs, data = record.epochs, record.info.data
     return RunFigure(
         name,
         "Training curves",
-        f"Loss on the training split (n = {info.train:,}), learning rate at the end of each epoch, and balanced "
-        f"accuracy at full depth on the calibration split (n = {info.calibration:,}).",
+        f"Loss on the training split (n = {data.train:,}), learning rate at the end of each epoch, and balanced "
+        f"accuracy at full depth on the calibration split (n = {data.calibration:,}).",
         lambda: draw_training_curves(
             [one.epoch for one in epochs],
             loss_S=[one.loss for one in epochs],

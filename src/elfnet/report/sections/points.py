@@ -174,16 +174,16 @@ def class_figures(record: RunRecord, key: str) -> FigureGrid:
 def class_table(record: RunRecord) -> Table:
     """Return one row per class, most frequent first; folded if there are many."""
     points = ("full",) if record.plain else CHOSEN_POINTS
-    info, group_of_class_C = record.info, record.group_of_class
-    number = len(info.class_names)
-    order = np.argsort(-info.class_counts_C, kind="stable").tolist()
+    names, counts_C, group_of_class_C = record.info.data.class_names, record.class_counts, record.group_of_class
+    number = len(names)
+    order = np.argsort(-counts_C, kind="stable").tolist()
     left_out = max(0, number - MAX_CLASS_ROWS)
     if left_out:
         order = order[: MAX_CLASS_ROWS // 2] + order[-MAX_CLASS_ROWS // 2 :]
     rows = [
         [
-            info.class_names[c],
-            Cell(fmt.count(int(info.class_counts_C[c])), int(info.class_counts_C[c])),
+            names[c],
+            Cell(fmt.count(int(counts_C[c])), int(counts_C[c])),
             Cell(GROUP_NAMES[group_of_class_C[c]], int(group_of_class_C[c])),
             *(percent_cell(record.at(point).accuracy_by_class[c]) for point in points),
         ]

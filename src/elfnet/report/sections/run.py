@@ -14,7 +14,6 @@ from elfnet.report.figures.trade_off import accuracy_against_cost, cost_histogra
 from elfnet.report.figures.training import training_curves
 from elfnet.report.html import Cell, FigureGrid, Heading, Table
 from elfnet.report.record import RunRecord
-from elfnet.report.run_files import reweighting_start
 from elfnet.report.sections.points import (
     OperatingPoints,
     class_figures,
@@ -25,6 +24,7 @@ from elfnet.report.sections.points import (
 from elfnet.report.sections.slider import Slider, budget_slider
 from elfnet.report.summary import summary
 from elfnet.report.svg import figure_grid
+from elfnet.run.log import reweighting_start
 
 _MEANINGS = {
     "full": "no early exits",
@@ -158,18 +158,18 @@ def _settings(record: RunRecord) -> Table:
 def _provenance(record: RunRecord) -> Table:
     """Return what is needed to repeat the run: command, versions, hardware, seeds, data and checkpoint."""
     info, results, family = record.info, record.results, record.family
-    shape = " × ".join(str(side) for side in info.image_shape) or fmt.DASH
+    shape = " × ".join(map(str, info.data.image_shape))
     scales = ", ".join(f"{scale:g}" for scale in dict.fromkeys(family.confidence_scale))
     rows: list[tuple[str, Cell | str]] = [
-        ("command", Cell(info.command or fmt.DASH, code=True)),
+        ("command", Cell(info.command, code=True)),
         ("versions", _listed(info.versions)),
-        ("hardware", _listed(info.hardware)),
-        ("machine settings", _listed(info.machine)),
-        ("seeds", _listed(info.seeds)),
+        ("hardware", _listed(info.hardware.to_json())),
+        ("machine settings", _listed(info.machine.to_json())),
+        ("seeds", _listed(info.seeds.to_json())),
         ("data", f"{record.recipe.data.source}, images of {shape}"),
-        ("data fingerprint", Cell(info.fingerprint or fmt.DASH, code=True)),
+        ("data fingerprint", Cell(info.data.fingerprint, code=True)),
         ("checkpoint (sha256)", Cell(results.checkpoint_sha256, code=True)),
-        ("training split", f"n = {info.train:,}"),
+        ("training split", f"n = {info.data.train:,}"),
         ("thresholds chosen on", f"{family.split} split, n = {family.n:,}"),
         ("results measured on", f"{results.split} split, n = {results.n:,}"),
         ("confidence scale of the paper's rule", scales),

@@ -6,7 +6,6 @@ weights of the run.
 
 import copy
 import hashlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from elfnet.models.build import network_of, network_signature
 from elfnet.models.layers import evaluation_mode
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import ModelRecipe
+from elfnet.run.info import RunInfo
 
 GIVEN = "given network"
 """The beginning of the signature of a network that was passed as `network=`."""
@@ -69,21 +69,14 @@ def _feature_shapes(network: StagedNetwork, image_shape: tuple[int, ...]) -> lis
     return shapes
 
 
-def signature_of_run(model: ModelRecipe, info: Mapping[str, Any]) -> str:
-    """The signature of the network of a run, read from its recipe and run.json; the network is not built.
-
-    Args:
-        info: the content of run.json. It has the key `network` if the network was passed as `network=`.
-    """
-    if "network" in info:
-        return str(info["network"]["signature"])
-    data = info["data"]
-    return network_signature(model, classes=len(data["class_names"]), image_channels=data["image_shape"][-1])
+def signature_of_run(model: ModelRecipe, info: RunInfo) -> str:
+    """The signature of the network of a run, read from its recipe and run.json; the network is not built."""
+    if info.network is not None:
+        return info.network.signature
+    return network_signature(model, classes=info.data.classes, image_channels=info.data.image_shape[-1])
 
 
-def network_of_run(
-    model: ModelRecipe, info: Mapping[str, Any], given: StagedNetwork | None, *, where: Path
-) -> StagedNetwork:
+def network_of_run(model: ModelRecipe, info: RunInfo, given: StagedNetwork | None, *, where: Path) -> StagedNetwork:
     """Return a network to load the weights of a run into.
 
     Args:
@@ -94,37 +87,36 @@ def network_of_run(
     Raises:
         RequestError: `given` does not fit the run, or is None although no recipe describes the network.
     """
-    data = info["data"]
     if given is not None:
         require_fits(info, given, where=where)
         return copy.deepcopy(given)
-    if "network" not in info:
-        return network_of(model, classes=len(data["class_names"]), image_channels=data["image_shape"][-1])
+    if info.network is None:
+        return network_of(model, classes=info.data.classes, image_channels=info.data.image_shape[-1])
     raise RequestError(
         f"the run in {where} trained a network passed as network=, which no recipe describes; "
         "do this from Python with network= built in the same way, or use a bundle of the run"
     )
 
 
-def require_fits(info: Mapping[str, Any], given: StagedNetwork, *, where: Path) -> None:
+def require_fits(info: RunInfo, given: StagedNetwork, *, where: Path) -> None:
     """Check that the weights of a run fit a network passed by the caller.
 
     Raises:
         RequestError: they do not.
     """
-    height, width, channels = info["data"]["image_shape"]
+    height, width, channels = info.data.image_shape
     require_same_signature(info, signature_of(given, (channels, height, width)), where=where)
 
 
-def require_same_signature(info: Mapping[str, Any], found: str, *, where: Path) -> None:
+def require_same_signature(info: RunInfo, found: str, *, where: Path) -> None:
     """Check that the run trained a network passed as `network=` with the signature `found`.
 
     Raises:
         RequestError: it did not.
     """
-    if "network" not in info:
+    if info.network is None:
         raise RequestError(f"the run in {where} has the network of its recipe; leave network= out")
-    expected = info["network"]["signature"]
+    expected = info.network.signature
     if found != expected:
         raise RequestError(
             f"network= is another network than the run in {where} trained ({found}, not {expected}); "
