@@ -14,7 +14,8 @@ CASES = {"cifar10": (10, 5000, 12_406), "cifar100": (100, 500, 10_847)}
 
 
 def _literal_counts(classes: int, largest: int, factor: float) -> list[int]:
-    return [int(largest * (factor ** (i / (classes - 1.0)))) for i in range(classes)]
+    exponents = [rank / (classes - 1) for rank in range(classes)]
+    return [int(largest * factor**exponent) for exponent in exponents]
 
 
 @pytest.mark.parametrize("name", CASES)

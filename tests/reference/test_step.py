@@ -266,13 +266,7 @@ def test_the_rate_of_the_ldam_drw_code() -> None:
     recipe = _recipe("ldam-drw")
     (stage,) = stages_of(recipe.model_copy(update={"train": recipe.train.model_copy(update={"lr_update": "epoch"})}))
     schedule = dataclasses.replace(build_objective(stage, COUNTS, _network(recipe)).schedule)
-    for epoch in range(200):
-        literal = 0.1
-        if epoch + 1 <= 5:
-            literal = 0.1 * (epoch + 1) / 5
-        elif epoch + 1 > 180:
-            literal = 0.1 * 0.0001
-        elif epoch + 1 > 160:
-            literal = 0.1 * 0.01
+    expected = [0.02, 0.04, 0.06, 0.08, 0.1] + [0.1] * 155 + [0.001] * 20 + [0.00001] * 20
+    for epoch, rate in enumerate(expected):
         for step in (0, 40, 96):
-            assert schedule.learning_rate(epoch, step, 97) == pytest.approx(literal)
+            assert schedule.learning_rate(epoch, step, 97) == pytest.approx(rate)
