@@ -6,11 +6,11 @@ import io
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import IO
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
 
-from elfnet.data.images.decode import DAMAGE, FORMATS, Limits, UnreadableImageError
+from elfnet.data.images.decode import Limits, UnreadableImageError, read_header
 from elfnet.data.images.files import EncodedImages, ImageFiles
 
 GREY_MODES = ("1", "L", "LA", "I", "I;16", "I;16B")
@@ -85,27 +85,19 @@ def _read_header(images: EncodedImages, row: int, limits: Limits) -> tuple[int, 
     """Shorter side and whether the image is grey, or a message about what is wrong."""
     name = images.name(row)
     try:
-        if isinstance(images, ImageFiles):
-            with (images.root / images.paths[row]).open("rb") as file:
-                size = file.seek(0, io.SEEK_END)
-                file.seek(0)
-                if size > limits.max_bytes:
-                    return f"image {name} has more than {limits.max_bytes / 1e6:g} MB"
-                return _measure(file, name, limits)
-        return _measure(io.BytesIO(images.encoded(row, max_bytes=limits.max_bytes)), name, limits)
+        if not isinstance(images, ImageFiles):
+            return _measure(io.BytesIO(images.encoded(row, limits)), name, limits)
+        path = images.root / images.paths[row]
+        if path.stat().st_size > limits.max_bytes:
+            return f"{name} has more than {limits.max_bytes:,} bytes; {limits.remedy}"
+        with path.open("rb") as file:
+            return _measure(file, name, limits)
     except UnreadableImageError as error:
         return str(error)
-    except UnidentifiedImageError:
-        return f"image {name} is damaged or not an image"
-    except FileNotFoundError:
-        return f"image {name} is missing"
-    except (*DAMAGE, Image.DecompressionBombError) as error:
-        return f"image {name} cannot be read ({str(error).strip() or type(error).__name__})"
+    except OSError as error:
+        return f"cannot read {name}: {error.strerror or error}"
 
 
-def _measure(file: io.IOBase, name: str, limits: Limits) -> tuple[int, bool] | str:
-    with Image.open(file, formats=FORMATS) as image:  # type: ignore[arg-type]
-        width, height = image.size
-        if width * height > limits.max_pixels:
-            return f"image {name} has {width} x {height} pixels, more than {limits.max_pixels / 1e6:g} million"
-        return min(width, height), image.mode in GREY_MODES
+def _measure(file: IO[bytes], name: str, limits: Limits) -> tuple[int, bool]:
+    with read_header(file, name, limits) as image:
+        return min(image.size), image.mode in GREY_MODES

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 
 import numpy as np
 from PIL import Image
@@ -114,9 +114,21 @@ def open_image(content: bytes, name: str, limits: Limits) -> "OpenImage":
         raise UnreadableImageError(f"{name} has more than {limits.max_bytes:,} bytes; {limits.remedy}")
     if not content:
         raise UnreadableImageError(f"{name} is empty; copy it again")
+    image = read_header(io.BytesIO(content), name, limits)
+    if content.startswith(_PNG_MAGIC):
+        _verify_png(content, name)
+    return OpenImage(image, name, downscale=image.format == "JPEG")
+
+
+def read_header(file: IO[bytes], name: str, limits: Limits) -> Image.Image:
+    """Read and check the header of an image file. Only as much of the file is read as the header needs.
+
+    Raises:
+        UnreadableImageError: If it is not an image, or larger than the limits.
+    """
     with silent_decoders():
         try:
-            image = Image.open(io.BytesIO(content), formats=FORMATS)
+            image = Image.open(file, formats=FORMATS)
         except Image.DecompressionBombError as error:
             raise TooManyPixelsError(f"{name} has more than {limits.max_pixels:,} pixels; {limits.remedy}") from error
         except Exception as error:
@@ -124,9 +136,7 @@ def open_image(content: bytes, name: str, limits: Limits) -> "OpenImage":
                 f"{name} is not an image or is damaged; give one of: {', '.join(FORMATS)}"
             ) from error
     _check_header(image, name, limits)
-    if content.startswith(_PNG_MAGIC):
-        _verify_png(content, name)
-    return OpenImage(image, name, downscale=image.format == "JPEG")
+    return image
 
 
 def open_picture(picture: Image.Image, name: str, limits: Limits) -> "OpenImage":
