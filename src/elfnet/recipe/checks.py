@@ -22,7 +22,7 @@ AUTOMATIC_SETTINGS = (
     "train.batch_size",
     "train.epochs",
 )
-"""Settings that can be chosen from the data (see `elfnet.recipe.automatic`)."""
+"""Settings that can be chosen from the data."""
 
 
 def check_automatic(names: Sequence[str]) -> None:
