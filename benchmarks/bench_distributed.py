@@ -20,8 +20,9 @@ from lightning_fabric import Fabric
 from elfnet.data.loading.feed import TrainingBatch
 from elfnet.data.long_tail import head_classes
 from elfnet.exits.training_rule import TrainingRule
-from elfnet.losses.cross_entropy import CrossEntropy
+from elfnet.losses.cross_entropy import CrossEntropyLoss
 from elfnet.losses.elf import ELFLoss
+from elfnet.losses.weighting import DeferredReweighting
 from elfnet.models.build import build_network
 from elfnet.train.distributed import DistributedContext
 from elfnet.train.forward import ExitingForward
@@ -72,9 +73,8 @@ def trainer(fabric: Fabric, batch_size: int, *, at_the_end: bool = False) -> Tra
         fabric=fabric,
         forward=ExitingForward(network, TrainingRule(threshold=0.9)),
         optimiser=optimiser,
-        loss=ELFLoss(CrossEntropy(), network.exits),
-        class_weights_C=torch.ones(CLASSES),
-        reweight="none",
+        loss=ELFLoss(CrossEntropyLoss(), exits=network.exits),
+        reweighting=DeferredReweighting(torch.ones(CLASSES), start=0, name="none"),
         schedule=Schedule(epochs=1, lr=0.01, warmup=0, lr_steps=(), lr_factor=1, drw_start=0),
         batches=SameBatch(batch_size),
         is_head_C=torch.from_numpy(head_classes(np.array(COUNTS))),

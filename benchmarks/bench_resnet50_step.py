@@ -18,8 +18,8 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from elfnet.exits.training_rule import TrainingRule
-from elfnet.losses.cross_entropy import CrossEntropy
-from elfnet.losses.elf import loss_at_exits
+from elfnet.losses.cross_entropy import CrossEntropyLoss
+from elfnet.losses.elf import ELFLoss
 from elfnet.losses.weighting import weighted_batch_mean
 from elfnet.models.build import build_network
 from elfnet.models.flops import count_cost
@@ -56,7 +56,7 @@ def training_step(machine: Machine, *, exits: bool, classes: int, batch: int) ->
     def step() -> None:
         optimiser.zero_grad(set_to_none=True)
         logits_EBC, visited_EB = module(images, target_B)
-        loss_EB = loss_at_exits(CrossEntropy(), logits_EBC, target_B, visited_EB)
+        loss_EB = ELFLoss(CrossEntropyLoss()).at_exits(logits_EBC, target_B, visited_EB)
         fabric.backward(weighted_batch_mean(loss_EB.sum(dim=0), weight_B))
         metrics().add(logits_EBC.detach(), target_B, visited_EB, loss_EB.detach(), weight_B)
         optimiser.step()
@@ -75,7 +75,7 @@ def criterion_and_metrics(*, exits: int, classes: int, batch: int) -> Callable[[
     def step() -> None:
         logits_EBC.grad = None
         visited_EB = rule.visited(logits_EBC.detach(), target_B)
-        loss_EB = loss_at_exits(CrossEntropy(), logits_EBC, target_B, visited_EB)
+        loss_EB = ELFLoss(CrossEntropyLoss()).at_exits(logits_EBC, target_B, visited_EB)
         torch.autograd.backward(weighted_batch_mean(loss_EB.sum(dim=0), weight_B))
         metrics().add(logits_EBC.detach(), target_B, visited_EB, loss_EB.detach(), weight_B)
 

@@ -38,7 +38,7 @@ def main() -> None:
 
         def build(labels_N: Ints = labels_N, counts: Ints = counts, classes: int = classes) -> None:
             subset = long_tailed_subset(labels_N, counts, classes=classes, subset_seed=0, class_order_seed=None)
-            class_weights("effective", subset.class_counts_C.tolist())
+            class_weights(subset.class_counts_C.tolist(), "effective")
             ldam_margins(subset.class_counts_C.tolist(), max_margin=0.5, power=0.25)
             FrequencyGroups().of_classes(subset.class_counts_C)
 

@@ -20,8 +20,8 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from elfnet.exits.training_rule import TrainingRule
-from elfnet.losses.cross_entropy import CrossEntropy
-from elfnet.losses.elf import loss_at_exits
+from elfnet.losses.cross_entropy import CrossEntropyLoss
+from elfnet.losses.elf import ELFLoss
 from elfnet.losses.weighting import weighted_batch_mean
 from elfnet.models.build import build_network
 from elfnet.models.flops import count_cost
@@ -118,7 +118,7 @@ def ours(
         accelerator="cpu", devices=1, precision="bf16-mixed" if machine.precision == "bfloat16" else "32-true"
     )
     module, optimiser = fabric.setup(forward, optimiser)
-    loss, weight_B = CrossEntropy(), torch.ones(BATCH)
+    loss, weight_B = ELFLoss(CrossEntropyLoss()), torch.ones(BATCH)
     is_head_C = torch.arange(CLASSES) < CLASSES // 2
 
     def step() -> None:
@@ -127,7 +127,7 @@ def ours(
         )
         optimiser.zero_grad(set_to_none=True)
         logits_EBC, visited_EB = module(images, target)
-        loss_EB = loss_at_exits(loss, logits_EBC, target, visited_EB)
+        loss_EB = loss.at_exits(logits_EBC, target, visited_EB)
         fabric.backward(weighted_batch_mean(loss_EB.sum(dim=0), weight_B))
         statistics.add(logits_EBC.detach(), target, visited_EB, loss_EB.detach(), weight_B)
         optimiser.step()

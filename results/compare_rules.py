@@ -17,8 +17,7 @@ import numpy as np
 
 from elfnet import atomic
 from elfnet.calibrate.confidence import choose_confidence
-from elfnet.calibrate.geometric import geometric_policy
-from elfnet.calibrate.per_exit import thresholds_for_budget
+from elfnet.calibrate.per_exit import geometric_policy, thresholds_for_budget
 from elfnet.evaluate.bootstrap import paired_bootstrap
 from elfnet.evaluate.confidence import compute_confidences
 from elfnet.evaluate.curve import spread_thresholds, sweep_uniform

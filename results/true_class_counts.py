@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from elfnet import atomic
 from elfnet.data.long_tail import FrequencyGroups
@@ -37,7 +38,8 @@ def counts_as_listed(counts: list[int]) -> list[int]:
 
 def through_the_criterion(counts: list[int]) -> dict[str, Any]:
     groups = FrequencyGroups()
-    weights = {kind: class_weights(kind, counts) for kind in ("effective", "inverse", "inverse_sqrt")}
+    kinds = ("effective", "inverse", "inverse_sqrt")
+    weights = {kind: class_weights(counts, kind, dtype=torch.float64) for kind in kinds}
     margins_C = ldam_margins(counts, max_margin=0.5, power=0.25)
     return {
         "classes": len(counts),

@@ -21,7 +21,7 @@ import torch
 from elfnet.file_lock import file_lock
 
 # Fixtures that tests of several packages share; each is made when a test first asks for it.
-pytest_plugins = ("exported_networks",)
+pytest_plugins = ("exported_networks", "exported_files")
 
 # Set by pytest itself, or by libraries once when they are first imported or first compile something.
 NOT_OURS = ("PYTEST_", "KMP_", "PYTORCH_", "TORCHINDUCTOR_", "_TORCHINDUCTOR_", "TRITON_")

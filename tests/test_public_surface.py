@@ -91,14 +91,20 @@ def _messages(file: Path) -> Iterator[str]:
         and isinstance(node.body[0], ast.Expr)
     }
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
-            if " " in node.value.strip():
-                yield node.value
+        if isinstance(node, ast.Constant) and id(node) not in docstrings:
+            text = node.value if isinstance(node.value, str) else ""
+            if " " in text.strip():
+                yield text
 
 
 def _named_paths() -> set[str]:
     """Every dotted path of the package that documentation, examples or messages name."""
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.py")]
+    pages = [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "examples").rglob("*.py"),
+    ]
     texts = [page.read_text() for page in pages]
     for file in Path(elfnet.__file__).parent.rglob("*.py"):
         texts.extend(_messages(file))

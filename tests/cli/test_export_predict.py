@@ -19,7 +19,7 @@ from elfnet.cli.output import Columns, Csv, JsonLines
 from elfnet.cli.progress import FileProgress
 from elfnet.export import run as module
 from elfnet.export.onnx import export_stages
-from elfnet.inference.bundle.read import open_bundle
+from elfnet.inference.bundle.one_file import open_one_file
 from elfnet.inference.model import Prediction
 from elfnet.inference.predict_files import Classified
 from elfnet.models.staged import StagedNetwork
@@ -46,7 +46,7 @@ def _graphs_are_made_once() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def bundle(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("bundles") / "tiny.elfnet"
+    path = tmp_path_factory.mktemp("bundles") / "tiny.onnx"
     assert main(["export", str(finished), "--out", str(path)]) == 0
     return path
 
@@ -90,14 +90,14 @@ def one_line(result: tuple[int, str, str], code: int) -> str:
 
 @pytest.mark.usefixtures("bundle")  # the exporter leaves a thread behind when it is first used: not inside a test
 def test_export_says_what_it_did(elfnet: Call, finished: Path, tmp_path: Path) -> None:
-    code, out, _ = elfnet("export", finished, "--out", tmp_path / "a.elfnet")
+    code, out, _ = elfnet("export", finished, "--out", tmp_path / "a.onnx")
     assert code == 0
     assert "compared with torch on 60 calibration images" in out
     assert "peak memory" in out
-    assert f"bundle: {tmp_path / 'a.elfnet'}" in out
-    before = (tmp_path / "a.elfnet").read_bytes()
-    assert "give --overwrite" in one_line(elfnet("export", finished, "--out", tmp_path / "a.elfnet"), 2)
-    assert (tmp_path / "a.elfnet").read_bytes() == before
+    assert f"bundle: {tmp_path / 'a.onnx'}" in out
+    before = (tmp_path / "a.onnx").read_bytes()
+    assert "give --overwrite" in one_line(elfnet("export", finished, "--out", tmp_path / "a.onnx"), 2)
+    assert (tmp_path / "a.onnx").read_bytes() == before
 
 
 def test_export_json_and_directory(elfnet: Call, finished: Path, tmp_path: Path) -> None:
@@ -107,6 +107,12 @@ def test_export_json_and_directory(elfnet: Call, finished: Path, tmp_path: Path)
     assert summary["bytes"] == sum(path.stat().st_size for path in (tmp_path / "a").rglob("*") if path.is_file())
     assert summary["variants"]["float32"]["parity"]["images"] == 60
     assert json.loads((tmp_path / "a" / "manifest.json").read_text())["identity"] == summary["identity"]
+    assert "name it with --out DIR" in one_line(elfnet("export", finished, "--directory"), 2)
+    archive = ("--out", tmp_path / "b.elfnet", "--default-point", "full")
+    assert "are for the ONNX file" in one_line(elfnet("export", finished, *archive), 2)
+    assert "unknown operating point 'fast'" in one_line(
+        elfnet("export", finished, "--out", tmp_path / "c.onnx", "--default-point", "fast"), 2
+    )
 
 
 def test_files_folders_and_lists_give_the_same(
@@ -129,7 +135,7 @@ def test_files_folders_and_lists_give_the_same(
 
 @pytest.mark.usefixtures("bundle")
 def test_a_bundle_answers_with_adjusted_logits(elfnet: Call, finished: Path, photos: Path, tmp_path: Path) -> None:
-    run, adjusted = tmp_path / "run", tmp_path / "adjusted.elfnet"
+    run, adjusted = tmp_path / "run", tmp_path / "adjusted.onnx"
     shutil.copytree(finished, run)
     assert elfnet("calibrate", run, "--logit-adjustment", "on")[0] == 0
     family = Family.open(run / "policy.json")
@@ -138,7 +144,7 @@ def test_a_bundle_answers_with_adjusted_logits(elfnet: Call, finished: Path, pho
     family = replace(family, points=(replace(family.points[0], policy=leaving_at_once),))
     family.save(run / "policy.json")
     assert elfnet("export", run, "--out", adjusted, "--overwrite")[0] == 0
-    assert open_bundle(adjusted).family == family
+    assert open_one_file(adjusted).family == family
     ours, theirs = (lines(elfnet("predict", model, photos)[1]) for model in (adjusted, run))
     assert {record["exit"] for record in ours} == {1}
     for one, other in zip(ours, theirs, strict=True):
@@ -161,6 +167,10 @@ def test_every_backend_computes_bundles_and_runs(
     wanted = [(record["label"], record["exit"]) for record in lines(elfnet("predict", bundle, photos)[1])]
     monkeypatch.setattr("elfnet.export.onnx.export_stages", vars(module)["export_stages"])
     for model in (bundle, finished):
+        if (model, backend) == (bundle, "torch"):
+            message = one_line(elfnet("predict", model, photos, "--backend", backend), 2)
+            assert "holds no torch network; choose backend onnxruntime or openvino" in message
+            continue
         code, out, _ = elfnet("predict", model, photos, "--backend", backend, "--threads", 1)
         assert code == 0
         assert [(record["label"], record["exit"]) for record in lines(out)] == wanted
@@ -253,8 +263,8 @@ def test_what_is_no_model(elfnet: Call, finished: Path, bundle: Path, photos: Pa
     assert "is not a bundle" in one_line(elfnet("predict", tmp_path, photos), 2)
     content = bytearray(bundle.read_bytes())
     content[len(content) // 2] ^= 1
-    (tmp_path / "damaged.elfnet").write_bytes(content)
-    assert "damaged" in one_line(elfnet("predict", tmp_path / "damaged.elfnet", photos), 1)
+    (tmp_path / "damaged.onnx").write_bytes(content)
+    assert "damaged" in one_line(elfnet("predict", tmp_path / "damaged.onnx", photos), 1)
     shutil.copytree(finished, tmp_path / "run")
     (tmp_path / "run" / "policy.json").unlink()
     assert "calibrate the run first" in one_line(elfnet("predict", tmp_path / "run", photos), 1)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from elfnet.errors import RequestError
 from elfnet.losses.base import LOSSES, BaseLoss, build_loss
 
 COUNTS = [500, 120, 30, 8, 2]
@@ -55,13 +56,36 @@ def test_exits_are_as_separate_as_examples(loss: BaseLoss) -> None:
     assert torch.allclose(loss(logits_EBC, target_EB), each_EB, atol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
-def test_computes_in_float32_whatever_the_logits_are(loss: BaseLoss, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_computes_in_at_least_float32(loss: BaseLoss, dtype: torch.dtype) -> None:
     logits_BC, target_B = _example(6)
     rounded_BC = logits_BC.to(dtype)
     values = loss(rounded_BC, target_B)
     assert values.dtype == torch.float32
     assert torch.equal(values, loss(rounded_BC.float(), target_B))
+
+
+def test_keeps_float64_with_exact_derivatives(loss: BaseLoss) -> None:
+    logits_BC, target_B = _example(6)
+    logits_BC = logits_BC.double().requires_grad_()
+    values = loss(logits_BC, target_B)
+    assert values.dtype == torch.float64
+    assert not torch.equal(values, loss(logits_BC.float(), target_B).double())
+    assert torch.autograd.gradcheck(lambda logits: loss(logits, target_B), logits_BC)
+
+
+def test_counts_that_do_not_match_the_logits_are_refused(loss: BaseLoss) -> None:
+    if loss.classes is not None:
+        with pytest.raises(RequestError, match=r"logits have 4 classes, and \w+ got counts of 5; give one count per"):
+            loss(torch.zeros(2, 4), torch.zeros(2, dtype=torch.long))
+
+
+def test_compiles_in_one_graph(loss: BaseLoss, monkeypatch: pytest.MonkeyPatch) -> None:
+    # torch.compile shows its progress, and the bar's thread would outlive the test.
+    monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)
+    logits_BC, target_B = _example(6)
+    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
+    assert torch.allclose(compiled(logits_BC, target_B), loss(logits_BC, target_B))
 
 
 def test_gradient_flows_and_pulls_towards_the_label(loss: BaseLoss) -> None:

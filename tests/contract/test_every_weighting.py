@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from elfnet.errors import RequestError
 from elfnet.losses.weighting import WEIGHTINGS, class_weights
@@ -27,25 +28,25 @@ def test_the_paper_needs_these() -> None:
 
 @pytest.mark.parametrize("counts", PROFILES.values(), ids=PROFILES.keys())
 def test_positive_summing_to_the_classes_and_never_less_for_the_rarer(weighting: str, counts: list[int]) -> None:
-    weights_C = class_weights(weighting, counts)
-    assert weights_C.dtype == np.float64
+    weights_C = class_weights(counts, weighting, dtype=torch.float64)
+    assert weights_C.dtype == torch.float64
     assert weights_C.shape == (len(counts),)
     assert (weights_C > 0).all()
     assert weights_C.sum() == pytest.approx(len(counts))
     from_rare_to_frequent = np.argsort(counts, kind="stable")
-    assert (np.diff(weights_C[from_rare_to_frequent]) <= 1e-12).all()
+    assert (weights_C[from_rare_to_frequent].diff() <= 1e-12).all()
 
 
 def test_equal_counts_weigh_one(weighting: str) -> None:
-    assert class_weights(weighting, [17] * 5).tolist() == pytest.approx([1.0] * 5)
+    assert class_weights([17] * 5, weighting).tolist() == pytest.approx([1.0] * 5)
 
 
 def test_classes_of_equal_size_weigh_the_same(weighting: str) -> None:
-    weights_C = class_weights(weighting, [50, 7, 50, 7])
+    weights_C = class_weights([50, 7, 50, 7], weighting)
     assert weights_C[0] == weights_C[2]
     assert weights_C[1] == weights_C[3]
 
 
 def test_a_class_without_examples_is_refused(weighting: str) -> None:
     with pytest.raises(RequestError, match="class 1 has no training example"):
-        class_weights(weighting, [5, 0])
+        class_weights([5, 0], weighting)

@@ -9,7 +9,7 @@ from sklearn.metrics import balanced_accuracy_score, confusion_matrix, f1_score
 
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.metrics import balanced_accuracy, measure
+from elfnet.evaluate.metrics import balanced_accuracy, class_mean_by_group, measure
 from elfnet.evaluate.replay import replay
 from elfnet.exits.policy import Policy, full_depth, uniform_policy
 
@@ -111,3 +111,21 @@ def test_no_examples(make_table: TableFactory) -> None:
     table = make_table(examples=0)
     with pytest.raises(RequestError, match="test exit table has no examples"):
         measure(table, replay(table, full_depth(4, 1.0)))
+
+
+def test_the_mean_over_classes_differs_from_pooling_on_unbalanced_tests(make_table: TableFactory) -> None:
+    table = make_table()
+    result = replay(table, full_depth(4, 1.0))
+    metrics = measure(table, result)
+    found = class_mean_by_group(metrics.accuracy_by_class, table.group_of_class)
+    for group, name in enumerate(("many", "medium", "few")):
+        accuracies = []
+        for label in range(table.classes):
+            of_class = table.labels_N == label
+            if table.group_of_class[label] == group and of_class.any():
+                accuracies.append(np.mean(result.prediction_N[of_class] == label))
+        assert found[name] == (pytest.approx(np.mean(accuracies)) if accuracies else None)
+    # Ten images of one class and one of the other.
+    group_C = np.zeros(2, dtype=np.int64)
+    assert class_mean_by_group([1.0, 0.0], group_C) == {"many": 0.5, "medium": None, "few": None}
+    assert class_mean_by_group([1.0, None], group_C)["many"] == 1.0

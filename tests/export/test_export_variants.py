@@ -24,6 +24,7 @@ from elfnet.errors import RequestError
 from elfnet.evaluate.run import evaluate_run
 from elfnet.export import run as export_module
 from elfnet.export import variants as module
+from elfnet.export.archive import export_archive
 from elfnet.export.from_run import open_parts, split_images
 from elfnet.export.onnx import export_stages
 from elfnet.export.parity import logits_of_backend
@@ -31,7 +32,9 @@ from elfnet.export.run import export_run
 from elfnet.export.variants import MadeVariant, make_variant, require_worth_it, time_ratio
 from elfnet.inference.backends.onnxruntime import OnnxBackend
 from elfnet.inference.bundle.manifest import AgainstFloat32
+from elfnet.inference.bundle.one_file import open_one_file
 from elfnet.inference.bundle.read import open_bundle
+from elfnet.inference.engine import Engine
 from elfnet.recipe.load import load_recipe
 from elfnet.run.directory import RunDirectory
 from elfnet.train.run import train_recipe
@@ -96,18 +99,43 @@ def test_int8_is_measured_on_what_it_computes(make: Callable[[str], MadeVariant]
 @pytest.mark.usefixtures("always_worth_it")
 def test_a_bundle_with_int8(run: RunDirectory, graphs: Graphs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export_module, "export_stages", lambda *_: graphs)
-    path = tmp_path / "both.elfnet"
-    manifest = export_run(run, path, precisions=["int8"], measure_memory=None).manifest
-    assert set(manifest.variants) == {"float32", "int8"}
-    measured = manifest.variants["int8"].measured
+    exported = export_run(run, tmp_path / "both.onnx", precisions=["int8"], measure_memory=None)
+    assert exported.int8 is not None
+    path = tmp_path / "both-int8.onnx"
+    assert exported.int8.path == path
+    assert exported.path.stat().st_size > path.stat().st_size
+    assert (exported.manifest.precision, exported.int8.manifest.precision) == ("float32", "int8")
+    measured = exported.int8.manifest.variants["int8"].measured
     assert measured is not None
     assert measured.against_float32 is not None
     assert measured.parity is None
     images = split_images(run, "test")
-    small = elfnet.load(path, variant="int8", threads=1)
-    expected = logits_of_backend(OnnxBackend(open_bundle(path, variant="int8").graphs, threads=1), images)[:, -1]
+    small = elfnet.load(path, threads=1)
+    quantised = OnnxBackend(open_one_file(path).stage_graphs(), threads=1)
+    expected = logits_of_backend(quantised, images)[:, -1]
     assert small.engine(images, operating_point="full").prediction_N.tolist() == expected.argmax(axis=1).tolist()
+    plain = logits_of_backend(OnnxBackend(graphs, threads=1), images)[:, -1]
+    assert np.abs(plain - expected).max() > 1e-3
+    for point in small.engine.family.names():
+        staged = Engine(quantised, small.engine.family)(images, operating_point=point)
+        assert (small.engine(images, operating_point=point).exit_N == staged.exit_N).mean() > 0.98
+    with pytest.raises(RequestError, match=r"unknown variant of .*: 'float32'; choose from: int8"):
+        elfnet.load(path, variant="float32")
+
+
+@pytest.mark.usefixtures("always_worth_it")
+def test_an_older_bundle_with_int8(
+    run: RunDirectory, graphs: Graphs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_module, "export_stages", lambda *_: graphs)
+    path = tmp_path / "both.elfnet"
+    manifest = export_archive(run, path, precisions=["int8"], measure_memory=None).manifest
+    assert set(manifest.variants) == {"float32", "int8"}
     assert open_bundle(path, variant="int8").graphs != open_bundle(path).graphs
+    images = split_images(run, "test")
+    expected = logits_of_backend(OnnxBackend(open_bundle(path, variant="int8").graphs, threads=1), images)[:, -1]
+    small = elfnet.load(path, variant="int8", threads=1)
+    assert small.engine(images, operating_point="full").prediction_N.tolist() == expected.argmax(axis=1).tolist()
     with pytest.raises(RequestError, match="variant int8 has no torch network"):
         elfnet.load(path, variant="int8", backend="torch")
 
@@ -119,7 +147,7 @@ def test_int8_that_is_slower_is_refused_and_nothing_is_written(
     monkeypatch.setattr(module, "MAX_POINTS_LOST", 100.1)
     monkeypatch.setattr(module, "time_ratio", lambda _own, _plain, images: 1.25 if len(images) == 1 else 0.5)
     with pytest.raises(RequestError) as caught:
-        export_run(run, tmp_path / "a.elfnet", precisions=["int8"])
+        export_run(run, tmp_path / "a.onnx", precisions=["int8"])
     expected = "int8 takes 1.25 times the processor time of float32 at batch 1; export without --int8"
     assert str(caught.value) == expected
     assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from elfnet.export.onnx_graph import cut_again
-from elfnet.inference.backends.onnxruntime import stage_alone
+from elfnet.inference.bundle.stage_graph import stage_alone
 
 Arrays = list[NDArray[np.float32]]
 

@@ -26,8 +26,9 @@ from elfnet.data.long_tail import head_classes
 from elfnet.data.sources.features import FeatureRows
 from elfnet.data.types import Ints
 from elfnet.exits.training_rule import TrainingRule
-from elfnet.losses.base import BaseLoss
+from elfnet.losses.cross_entropy import CrossEntropyLoss
 from elfnet.losses.elf import Distillation, ELFLoss
+from elfnet.losses.weighting import DeferredReweighting
 from elfnet.methods.cutmix import CutMix, MinorityCutMix
 from elfnet.methods.mixup import MixSchedule, Mixup, PairMixing, unmixed
 from elfnet.models.experts import ExpertNetwork
@@ -56,13 +57,6 @@ CASES: dict[str, dict[str, Any]] = {
     "cutmix": {"left": "mask", "mix": "cutmix"},
     "cmo": {"left": "drop", "mix": "cmo", "sampler": "square-root"},
 }
-
-
-class CrossEntropy64(BaseLoss):
-    """The package's own loss computes in float32, in which no trajectory could agree to ten digits."""
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return -logits.log_softmax(dim=-1).gather(-1, target.unsqueeze(-1)).squeeze(-1)
 
 
 class InFloat64(SampledFeed):
@@ -135,13 +129,14 @@ def trajectory(
         forward=forward,
         optimiser=build_optimizer(trained, lr=0.1, momentum=0.9, weight_decay=1e-3),
         loss=ELFLoss(
-            CrossEntropy64(),
-            trained.exits,
+            CrossEntropyLoss(),
+            exits=trained.exits,
             experts=trained.experts,
             distillation=Distillation(distil) if distil else None,
         ),
-        class_weights_C=torch.tensor([0.2, 0.8, 2.0], dtype=torch.float64),
-        reweight="inverse",
+        reweighting=DeferredReweighting(
+            torch.tensor([0.2, 0.8, 2.0], dtype=torch.float64), start=SWITCH, name="inverse"
+        ),
         schedule=Schedule(epochs=EPOCHS, lr=0.1, warmup=1, lr_steps=(3,), lr_factor=0.1, drw_start=SWITCH),
         batches=InFloat64(
             source(mix),

@@ -79,7 +79,7 @@ def trained(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Trained
     results = measure_run(run, family, network=a_network())
     # torch's exporter starts a thread that stays, so it runs here.
     network = a_network()
-    made = export_run(run, run.root.parent / "it.elfnet", network=network, measure_memory=None)
+    made = export_run(run, run.root.parent / "it.onnx", network=network, measure_memory=None)
     same = tensors_sha256(network.state_dict()) == tensors_sha256(a_network().state_dict())
     assert same, "a network that is handed in is copied"
     return Trained(run, model, family, results, made.path)
@@ -128,14 +128,14 @@ def test_bundle_answers_as_replay_does(trained: Trained, recipe: Recipe) -> None
         assert [answer.exit - 1 for answer in found] == expected.exit_N.tolist()
         left_early += sum(answer.exit == 1 for answer in found)
     assert left_early > 0
-    with pytest.raises(RequestError, match="which torch cannot rebuild from a recipe; choose backend onnxruntime"):
+    with pytest.raises(RequestError, match="holds no torch network; choose backend onnxruntime"):
         load(trained.bundle, backend="torch")
 
 
 def test_what_needs_the_network_is_refused_without_it(trained: Trained, recipe: Recipe, tmp_path: Path) -> None:
     for needs in (
         lambda: evaluate_run(trained.run, "train"),
-        lambda: export_run(trained.run, tmp_path / "x.elfnet", measure_memory=None),
+        lambda: export_run(trained.run, tmp_path / "x.onnx", measure_memory=None),
         lambda: model_of_run(trained.run),
     ):
         with pytest.raises(RequestError, match=r"trained a network passed as network=.*from Python with network="):
@@ -150,7 +150,7 @@ def test_another_network_is_refused(trained: Trained, recipe: Recipe, tmp_path: 
     for other in (a_network("4"), attach_exits(a_model(), ["2"], example=EXAMPLE, head="conv")):
         for needs in (
             lambda network: evaluate_run(trained.run, "test", network=network),
-            lambda network: export_run(trained.run, tmp_path / "x.elfnet", network=network),
+            lambda network: export_run(trained.run, tmp_path / "x.onnx", network=network),
             lambda network: train_recipe(recipe, trained.run.root, resume=True, network=network),
         ):
             with pytest.raises(RequestError, match=r"another network than the run in .* trained .* same cuts"):

@@ -17,8 +17,8 @@ from torch import nn
 from elfnet.calibrate.run import calibrate_run, measure_run
 from elfnet.errors import ElfnetError
 from elfnet.evaluate.run import evaluate_run
+from elfnet.export.archive import ExportedArchive, export_archive
 from elfnet.export.from_run import model_of_run
-from elfnet.export.run import Exported, export_run
 from elfnet.inference.backends.torch import network_of_bundle
 from elfnet.inference.bundle.read import open_bundle
 from elfnet.inference.model import load
@@ -61,12 +61,12 @@ def linear(tiny: Build, tmp_path_factory: pytest.TempPathFactory) -> RunDirector
 
 
 @pytest.fixture(scope="module")
-def exported(both: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDirectory, Exported]:
+def exported(both: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDirectory, ExportedArchive]:
     """The same, calibrated, measured and exported."""
     run = RunDirectory(tmp_path_factory.mktemp("runs") / "exported")
     shutil.copytree(both.root, run.root)
     measure_run(run, calibrate_run(run))
-    return run, export_run(run, measure_memory=None)
+    return run, export_archive(run, run.root / "exported.elfnet", measure_memory=None)
 
 
 def last(run: RunDirectory) -> Checkpoint:
@@ -210,7 +210,7 @@ def test_without_a_length_a_run_of_its_own_has_ten_epochs(
 
 
 def test_tables_costs_export_and_report_are_of_the_final_network(
-    tiny: Build, exported: tuple[RunDirectory, Exported]
+    tiny: Build, exported: tuple[RunDirectory, ExportedArchive]
 ) -> None:
     run, bundle = exported
     expected = network_of(final_model(tiny(**COSINE)), classes=10, image_channels=1)

@@ -13,7 +13,7 @@ from elfnet.data.loading.feed import TrainingBatch
 from elfnet.data.types import LabelledImages
 from elfnet.evaluate.run import evaluate_run
 from elfnet.exits.training_rule import TrainingRule
-from elfnet.losses.logit_adjusted import LogitAdjusted, log_prior
+from elfnet.losses.logit_adjusted import LogitAdjustedLoss, log_prior
 from elfnet.methods.mixup import MixedBatch, Mixup
 from elfnet.models.build import network_of
 from elfnet.recipe.schema import Recipe
@@ -38,7 +38,7 @@ def test_the_rule_and_the_exit_table_see_unadjusted_logits(
     ruled: list[tuple[Tensor, Tensor, Tensor]] = []
     network_gave: list[Tensor] = []
     mixed: list[MixedBatch] = []
-    visited, mix, loss = TrainingRule.visited, Mixup.__call__, LogitAdjusted.forward
+    visited, mix, loss = TrainingRule.visited, Mixup.__call__, LogitAdjustedLoss.forward
 
     def seen(self: TrainingRule, logits_EBC: Tensor, target_B: Tensor) -> Tensor:
         ruled.append((logits_EBC.detach().clone(), target_B, visited(self, logits_EBC, target_B)))
@@ -48,7 +48,7 @@ def test_the_rule_and_the_exit_table_see_unadjusted_logits(
         mixed.append(mix(self, batch, epoch))
         return mixed[-1]
 
-    def lossy(self: LogitAdjusted, logits: Tensor, target: Tensor) -> Tensor:
+    def lossy(self: LogitAdjustedLoss, logits: Tensor, target: Tensor) -> Tensor:
         before = logits.detach().clone()
         answer = loss(self, logits, target)
         assert torch.equal(logits.detach(), before), "the loss changed logits that others read"
@@ -59,7 +59,7 @@ def test_the_rule_and_the_exit_table_see_unadjusted_logits(
 
     monkeypatch.setattr(TrainingRule, "visited", seen)
     monkeypatch.setattr(Mixup, "__call__", mixing)
-    monkeypatch.setattr(LogitAdjusted, "forward", lossy)
+    monkeypatch.setattr(LogitAdjustedLoss, "forward", lossy)
     # Low enough for some to leave within three epochs.
     recipe = tiny(method, train__epochs=3, exits__train_threshold="0.2")
     run = train_recipe(recipe, tmp_path / "run")

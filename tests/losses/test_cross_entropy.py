@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from elfnet.losses.cross_entropy import CrossEntropy, log_probability_of
+from elfnet.losses.cross_entropy import CrossEntropyLoss, log_probability_of
 
 
 def _example() -> tuple[torch.Tensor, torch.Tensor]:
@@ -16,7 +16,7 @@ def _example() -> tuple[torch.Tensor, torch.Tensor]:
 
 def test_equals_a_naive_loop_over_exits_and_examples() -> None:
     logits_EBC, target_EB = _example()
-    loss_EB = CrossEntropy()(logits_EBC, target_EB)
+    loss_EB = CrossEntropyLoss()(logits_EBC, target_EB)
     assert loss_EB.shape == (3, 5)
     for e in range(3):
         for b in range(5):
@@ -28,7 +28,7 @@ def test_equals_a_naive_loop_over_exits_and_examples() -> None:
 def test_gradient_is_probability_minus_one_hot() -> None:
     logits_EBC, target_EB = _example()
     logits_EBC.requires_grad_()
-    CrossEntropy()(logits_EBC, target_EB).sum().backward()
+    CrossEntropyLoss()(logits_EBC, target_EB).sum().backward()
     expected = logits_EBC.detach().softmax(-1) - functional.one_hot(target_EB, 4)
     assert logits_EBC.grad is not None
     assert torch.allclose(logits_EBC.grad, expected, atol=1e-6)
@@ -44,7 +44,7 @@ def test_log_probability_keeps_the_dtype_it_is_given() -> None:
 @pytest.mark.parametrize("size", [1e4, 1e30])
 def test_very_large_logits_give_finite_losses(size: float) -> None:
     logits_BC = torch.tensor([[size, 0.0, -size], [-size, 0.0, size]], requires_grad=True)
-    loss_B = CrossEntropy()(logits_BC, torch.tensor([0, 0]))
+    loss_B = CrossEntropyLoss()(logits_BC, torch.tensor([0, 0]))
     assert loss_B.tolist() == pytest.approx([0.0, 2 * size])
     loss_B.sum().backward()
     assert logits_BC.grad is not None

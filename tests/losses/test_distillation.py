@@ -98,8 +98,10 @@ def test_parts_of_a_batch_and_processes_have_the_temperature_of_the_whole() -> N
 def test_exit_weights_multiply_and_must_be_as_many_as_exits() -> None:
     base, labels = build_loss("ce", [1] * 5), Labels(torch.tensor([0, 1, 2, 3]))
     logits_EBC, visited_EB = torch.randn(3, 4, 5), torch.ones(3, 4, dtype=torch.bool)
-    plain_EB = ELFLoss(base, 3)(logits_EBC, labels, visited_EB, torch.ones(5))
-    weighted_EB = ELFLoss(base, 3, exit_weights=(1.0, 0.5, 2.0))(logits_EBC, labels, visited_EB, torch.ones(5))
+    plain_EB = ELFLoss(base, exits=3).at_exits(logits_EBC, labels, visited_EB, torch.ones(5))
+    weighted_EB = ELFLoss(base, exits=3, exit_weights=(1.0, 0.5, 2.0)).at_exits(
+        logits_EBC, labels, visited_EB, torch.ones(5)
+    )
     assert torch.allclose(weighted_EB, plain_EB * torch.tensor([[1.0], [0.5], [2.0]]))
     with pytest.raises(RequestError, match="2 numbers for 3 exits"):
-        ELFLoss(base, 3, exit_weights=(1.0, 0.5))
+        ELFLoss(base, exits=3, exit_weights=(1.0, 0.5))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from elfnet.errors import RequestError
 from elfnet.losses.base import Labels
-from elfnet.losses.cross_entropy import CrossEntropy, Focal
+from elfnet.losses.cross_entropy import CrossEntropyLoss, FocalLoss
 from elfnet.losses.elf import ELFLoss
 from elfnet.losses.weighting import weighted_batch_mean
 
@@ -27,7 +27,7 @@ def _gradient(loss: Tensor, logits: Tensor) -> Tensor:
 @pytest.mark.parametrize("gamma", [0.5, 1.0, 2.0])
 def test_equals_a_naive_loop_with_its_gradient(gamma: float) -> None:
     logits_EBC, target_EB = _example()
-    loss_EB = Focal(gamma=gamma)(logits_EBC, target_EB)
+    loss_EB = FocalLoss(gamma=gamma)(logits_EBC, target_EB)
     gradient_EBC = _gradient(loss_EB, logits_EBC)
     for e in range(3):
         for b in range(5):
@@ -43,14 +43,14 @@ def test_equals_a_naive_loop_with_its_gradient(gamma: float) -> None:
 
 def test_gamma_zero_is_cross_entropy_with_its_gradient() -> None:
     logits_EBC, target_EB = _example()
-    focal_EB, entropy_EB = Focal(gamma=0.0)(logits_EBC, target_EB), CrossEntropy()(logits_EBC, target_EB)
+    focal_EB, entropy_EB = FocalLoss(gamma=0.0)(logits_EBC, target_EB), CrossEntropyLoss()(logits_EBC, target_EB)
     assert torch.equal(focal_EB, entropy_EB)
     assert torch.equal(_gradient(focal_EB, logits_EBC), _gradient(entropy_EB, logits_EBC))
 
 
 def test_small_gamma_tends_to_cross_entropy() -> None:
     logits_EBC, target_EB = _example()
-    focal_EB, entropy_EB = Focal(gamma=1e-6)(logits_EBC, target_EB), CrossEntropy()(logits_EBC, target_EB)
+    focal_EB, entropy_EB = FocalLoss(gamma=1e-6)(logits_EBC, target_EB), CrossEntropyLoss()(logits_EBC, target_EB)
     assert torch.allclose(focal_EB, entropy_EB, atol=1e-4)
     assert torch.allclose(_gradient(focal_EB, logits_EBC), _gradient(entropy_EB, logits_EBC), atol=1e-4)
 
@@ -60,7 +60,7 @@ def test_small_gamma_tends_to_cross_entropy() -> None:
 def test_certain_examples_have_a_finite_gradient(gamma: float, margin: float) -> None:
     """A power below 1 has an infinite slope at p = 1."""
     logits_BC = torch.tensor([[margin, 0.0], [0.0, margin]], requires_grad=True)
-    loss_B = Focal(gamma=gamma)(logits_BC, torch.tensor([0, 0]))
+    loss_B = FocalLoss(gamma=gamma)(logits_BC, torch.tensor([0, 0]))
     assert loss_B.isfinite().all()
     assert float(loss_B[0].detach()) == pytest.approx(0.0, abs=0.01)
     assert float(loss_B[1].detach()) == pytest.approx(margin, rel=0.02)
@@ -74,8 +74,8 @@ def test_class_weights_stay_outside_the_probability() -> None:
     logits_EBC, _ = _example()
     target_B, weights_C = torch.tensor([0, 1, 2, 3, 0]), torch.tensor([0.1, 0.5, 1.0, 2.4])
     labels, visited_EB = Labels(target_B), torch.ones(3, 5, dtype=torch.bool)
-    loss_EB = ELFLoss(Focal(gamma=2.0), 3)(logits_EBC, labels, visited_EB, weights_C)
-    step = float(weighted_batch_mean(loss_EB.sum(dim=0), labels.weight(weights_C)).detach())
+    loss_EB = ELFLoss(FocalLoss(gamma=2.0)).at_exits(logits_EBC, labels, visited_EB, weights_C)
+    step = float(weighted_batch_mean(loss_EB.sum(dim=0), labels.weight(FocalLoss(), weights_C)).detach())
     total = 0.0
     for e in range(3):
         for b, y in enumerate(target_B.tolist()):
@@ -86,4 +86,4 @@ def test_class_weights_stay_outside_the_probability() -> None:
 
 def test_negative_gamma_is_refused() -> None:
     with pytest.raises(RequestError, match=r"criterion\.focal_gamma=-0\.5 must not be negative"):
-        Focal(gamma=-0.5)
+        FocalLoss(gamma=-0.5)

@@ -24,8 +24,8 @@ def _logits() -> torch.Tensor:
 def test_the_step_is_the_weighted_mean_of_both_losses(base: BaseLoss) -> None:
     share, logits_EBC = 0.3, _logits()
     labels = Labels(FIRST, SECOND, share)
-    loss_B = ELFLoss(base, 2)(logits_EBC, labels, torch.ones(2, 5, dtype=torch.bool), WEIGHTS_C).sum(dim=0)
-    step = float(weighted_batch_mean(loss_B, labels.weight(WEIGHTS_C)))
+    loss_B = ELFLoss(base).at_exits(logits_EBC, labels, torch.ones(2, 5, dtype=torch.bool), WEIGHTS_C).sum(dim=0)
+    step = float(weighted_batch_mean(loss_B, labels.weight(base, WEIGHTS_C)))
     total = weight = 0.0
     for b in range(5):
         for part, label in ((share, FIRST[b]), (1 - share, SECOND[b])):
@@ -41,7 +41,7 @@ def test_a_share_of_everything_is_an_unmixed_batch(base: BaseLoss, share: float)
     labels, alone = Labels(FIRST, SECOND, share), Labels(whole)
     logits_EBC = _logits()
     assert torch.equal(labels.leading, whole)
-    assert torch.equal(labels.weight(WEIGHTS_C), alone.weight(WEIGHTS_C))
+    assert torch.equal(labels.weight(base, WEIGHTS_C), alone.weight(base, WEIGHTS_C))
     assert torch.allclose(labels.loss(base, logits_EBC, WEIGHTS_C), alone.loss(base, logits_EBC, WEIGHTS_C))
 
 

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from elfnet.data.loading.feed import Partners, Request, TrainingBatch
 from elfnet.losses.base import Labels
-from elfnet.methods.bbn import BilateralForward, CumulativeSchedule
+from elfnet.methods.bbn import CumulativeSchedule
 from elfnet.methods.cutmix import Box, CutMix, MinorityCutMix, draw_box
 from elfnet.methods.mixup import ManifoldForward, ManifoldMixup, MixedBatch, MixSchedule, Mixup, PairMixing, unmixed
-from elfnet.models.build import TwoBranchHead, build_network
+from elfnet.models.build import build_network
 from elfnet.models.staged import StagedNetwork
 
 IMAGES = torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -273,20 +273,6 @@ def test_bbn_changes_over_from_the_first_sampler_to_the_second() -> None:
     batch = schedule(_batch(), 5)
     assert torch.equal(batch.labels.first_B, TARGET[:3])
     assert torch.equal(_second(batch), TARGET[3:])
-
-
-def test_bbn_runs_each_half_through_its_own_branch() -> None:
-    torch.manual_seed(1)
-    network = build_network("resnet8", classes=3, image_channels=1, exits=False, branches=2).eval()
-    head = network.heads[0]
-    assert isinstance(head, TwoBranchHead)
-    nn.init.normal_(head.rare.classifier.weight)  # type: ignore[arg-type]
-    logits_EBC, _ = BilateralForward(network)(IMAGES, TARGET[:3], share=torch.tensor(0.25))
-    features = network.stages[0](IMAGES)
-    expected = 0.25 * head.frequent(features[:3]) + 0.75 * head.rare(features[3:])
-    assert torch.allclose(logits_EBC[0], expected, atol=1e-6)
-    # At inference both branches run on every image, with equal weight.
-    assert torch.allclose(network(IMAGES)[0], (head.frequent(features) + head.rare(features)) / 2, atol=1e-6)
 
 
 def test_an_unmixed_batch_is_what_it_was() -> None:

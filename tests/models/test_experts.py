@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from elfnet.errors import RequestError
 from elfnet.evaluate.run import answers_at_full_depth, logits_of
 from elfnet.exits.training_rule import TrainingRule, exit_taken
-from elfnet.losses.base import BaseLoss, Labels
-from elfnet.losses.cross_entropy import log_probability_of
+from elfnet.losses.base import Labels
+from elfnet.losses.cross_entropy import CrossEntropyLoss
 from elfnet.losses.elf import ELFLoss
 from elfnet.models.build import build_network
 from elfnet.models.experts import ExpertNetwork, own_logits
@@ -25,13 +25,6 @@ from elfnet.train.forward import ExitingForward
 
 CLASSES = 4
 WEIGHTS_C = torch.ones(CLASSES, dtype=torch.float64)
-
-
-class CrossEntropy64(BaseLoss):
-    """In the precision of its input: the float32 of the losses is too coarse to compare gradients."""
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return -log_probability_of(logits, target)
 
 
 @pytest.fixture
@@ -95,8 +88,8 @@ def _step(network: StagedNetwork, images: Tensor, rule: TrainingRule, after_exit
     """Gradients of the ELF loss; the exit that each example took."""
     network.zero_grad(set_to_none=True)
     answers_EBC, visited_EB = ExitingForward(network, rule, after_exit=after_exit)(images, TARGET_B)
-    loss = ELFLoss(CrossEntropy64(), network.exits, experts=network.experts)
-    loss(answers_EBC, Labels(TARGET_B), visited_EB, WEIGHTS_C).sum().backward()
+    loss = ELFLoss(CrossEntropyLoss(), exits=network.exits, experts=network.experts)
+    torch.autograd.backward(loss.at_exits(answers_EBC, Labels(TARGET_B), visited_EB, WEIGHTS_C).sum())
     return exit_taken(visited_EB)
 
 
@@ -277,8 +270,8 @@ def test_a_compiled_step_is_the_same_step(
     compiled.compile_for(len(images))
     network.zero_grad(set_to_none=True)
     answers_EBC, visited_EB = compiled(images, TARGET_B)
-    loss = ELFLoss(CrossEntropy64(), network.exits, experts=network.experts)
-    loss(answers_EBC, Labels(TARGET_B), visited_EB, WEIGHTS_C).sum().backward()
+    loss = ELFLoss(CrossEntropyLoss(), exits=network.exits, experts=network.experts)
+    torch.autograd.backward(loss.at_exits(answers_EBC, Labels(TARGET_B), visited_EB, WEIGHTS_C).sum())
     assert torch.equal(exit_taken(visited_EB), taken_B)
     found = _gradients(network)
     for name, gradient in expected.items():

@@ -127,7 +127,8 @@ def test_unknown_override(override: str, message: str) -> None:
         (
             "criterion.loss",
             "hinge",
-            "criterion.loss=hinge: Input should be 'ce', 'focal', 'ldam', 'balanced-softmax' or 'logit-adjusted'",
+            "criterion.loss=hinge: Input should be 'ce', 'focal', 'focal-reference', 'ldam', "
+            "'balanced-softmax' or 'logit-adjusted'",
         ),
         ("exits.after_exit", "leave", "exits.after_exit=leave: Input should be 'mask' or 'drop'"),
         ("data.ratio", 0.5, "data.ratio=0.5: Input should be greater than or equal to 1"),

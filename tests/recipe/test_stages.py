@@ -122,7 +122,7 @@ def test_stored_recipes_of_earlier_versions_describe_their_network() -> None:
         ("crt", {"refit.epochs": 10}, "refit.method=crt refits the classifiers in another way; leave refit.epochs out"),
         ("tau-norm", {"refit.epochs": 3}, "refit.method=tau-norm refits the classifiers in another way"),
         ("ce", {"refit.head": "cosine"}, "refit.head=cosine is for refit.method=balanced"),
-        ("bbn", {"refit.method": "balanced", "refit.epochs": 3}, "BBN has two: set model.branches=1"),
+        ("bbn", {"refit.method": "balanced", "refit.epochs": 3}, "BBN has two branches: set model.branches=1"),
         ("balanced", {"refit.run": "runs/ce", "model.weights": "w.pt"}, "leave model.weights out"),
         ("balanced", {"refit.run": "runs/ce", "train.backbone_lr_factor": 0.5}, "leave train.backbone_lr_factor out"),
         (

@@ -54,10 +54,10 @@ def test_overview(table: dict[str, Any]) -> None:
     (ce,), (elf,), (joint,) = (
         rows(grid, name) for name in ("CE", "ELF(CE)+DRW", "All exits, no training rule (CE)+DRW")
     )
-    assert ce[position : position + 2] == ["86.1 (1.000; n = 1)", "86.4 (printed 16.4) (1.000)"]
+    assert ce[position : position + 3] == ["86.1 (1.000; n = 1)", "", "86.4 (printed 16.4) (1.000)"]
     # The paper's number is compared with the paper's rule.
-    assert elf[position : position + 2] == ["87.4 ± 0.3 (0.850; n = 2)", "87.6 (0.736)"]
-    assert joint[position : position + 2] == ["not run", "–"]
+    assert elf[position : position + 3] == ["87.4 ± 0.3 (0.850; n = 2)", "87.3 ± 0.7 (0.95)", "87.6 (0.736)"]
+    assert joint[position : position + 3] == ["not run", "", "–"]
     assert [grid.rows[rule][0] for rule in grid.rules] == ["cRT"]
 
 
@@ -65,14 +65,15 @@ def test_details(table: dict[str, Any]) -> None:
     grid = details_grid(table, table["columns"][2])
     assert grid.title == "CIFAR-10-LT, 10"
     assert rows(grid, "CE") == [
-        ["CE", "full depth", "1", "86.1", "96.1", "76.1", "–", "1.000", "86.4 (printed 16.4)", "1.000"]
+        ["CE", "full depth", "1", "0", "86.1", "96.1", "76.1", "–", "1.000", "86.4 (printed 16.4)", "1.000"]
     ]
     assert rows(grid, "ELF(CE)+DRW") == [
-        ["ELF(CE)+DRW", "full depth", "2", "87.5 ± 0.7", "97.5 ± 0.7", "77.5 ± 0.7", "–", "1.000 ± 0.000", "", ""],
-        ["", "one s", "2", "87.4 ± 0.3", "97.4 ± 0.3", "77.4 ± 0.3", "–", "0.850 ± 0.071", "87.6", "0.736"],
-        ["", "per exit", "2", "86.6 ± 0.3", "96.6 ± 0.3", "76.6 ± 0.3", "–", "0.650 ± 0.071", "", ""],
+        ["ELF(CE)+DRW", "full depth", "2", "0", "87.5 ± 0.7", "97.5 ± 0.7", "77.5 ± 0.7", "–", "1.000 ± 0.000", "", ""],
+        ["", "one s", "2", "2,000", "87.4 ± 0.3", "97.4 ± 0.3", "77.4 ± 0.3", "–", "0.850 ± 0.071", "87.6", "0.736"],
+        ["", "per exit", "2", "2,000", "86.6 ± 0.3", "96.6 ± 0.3", "76.6 ± 0.3", "–", "0.650 ± 0.071", "", ""],
+        ["", "s = 0.95, fixed", "2", "0", "87.3 ± 0.7", "97.3 ± 0.7", "77.3 ± 0.7", "–", "0.950 ± 0.000", "", ""],
     ]
-    assert rows(grid, "BBN") == [["BBN", "not run", "", "", "", "", "", "", "88.3†", "2.000"]]
+    assert rows(grid, "BBN") == [["BBN", "not run", "", "", "", "", "", "", "", "88.3†", "2.000"]]
     assert all(len(row) == len(grid.headings) for row in grid.rows)
 
 

@@ -152,4 +152,4 @@ def test_pairs_are_of_rows_in_the_table(name: str) -> None:
 
 def test_table_2_has_all_pairs_of_the_papers_methods() -> None:
     """A wrong name would remove the pair from all tables."""
-    assert len(load_table("table2").pairs) == 15
+    assert len(load_table("table2").pairs) == 16

@@ -334,8 +334,8 @@ def test_under_overload_every_response_is_200_or_503(
         family, backend = real.family, real.backend
         operating_point = "full"
 
-        def exits_in_use(self, _point: str) -> tuple[bool, ...]:
-            return (True,)  # one call to warm up
+        def warm_up(self, images: NDArray[np.float32]) -> None:
+            self(images, operating_point="full")
 
         def __call__(self, images: NDArray[np.float32], *, operating_point: str) -> Answers:
             if calls:

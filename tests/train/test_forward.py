@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from elfnet.exits.training_rule import TrainingRule, exit_taken
-from elfnet.losses.base import BaseLoss
-from elfnet.losses.cross_entropy import log_probability_of
-from elfnet.losses.elf import elf_per_sample
+from elfnet.losses.cross_entropy import CrossEntropyLoss
+from elfnet.losses.elf import ELFLoss
 from elfnet.losses.weighting import weighted_batch_mean
 from elfnet.models.build import build_network
 from elfnet.models.staged import StagedNetwork
@@ -32,13 +31,6 @@ LEAVING = {
     "one that leaves at the second": [1],
     "one that stays to the last": [2],
 }
-
-
-class CrossEntropy64(BaseLoss):
-    """In the precision it is given: the package's losses are float32, too coarse to compare gradients."""
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return -log_probability_of(logits, target)
 
 
 def _head(channels: int) -> nn.Module:
@@ -81,7 +73,8 @@ def _loss_and_gradients(
     network.zero_grad(set_to_none=True)
     logits_EBC, visited_EB = ExitingForward(network, RULE, after_exit=left)(images, target_B)
     weight_B = torch.linspace(0.5, 2.0, len(images), dtype=torch.float64)
-    loss = weighted_batch_mean(elf_per_sample(CrossEntropy64(), logits_EBC, target_B, visited_EB), weight_B)
+    loss_EB = ELFLoss(CrossEntropyLoss()).at_exits(logits_EBC, target_B, visited_EB)
+    loss = weighted_batch_mean(loss_EB.sum(dim=0), weight_B)
     torch.autograd.backward(loss)
     return loss.detach(), visited_EB, {name: parameter.grad for name, parameter in network.named_parameters()}
 
@@ -157,7 +150,7 @@ def test_one_staying_on_a_map_of_one_pixel_trains_with_batch_norm(left: Literal[
     logits_EBC, visited_EB = ExitingForward(network, rule, after_exit=left)(images, target_B)
     if left == "drop":
         assert exit_taken(visited_EB).tolist() == [3, 0, 0, 0, 0]
-    torch.autograd.backward(elf_per_sample(CrossEntropy64(), logits_EBC, target_B, visited_EB).mean())
+    torch.autograd.backward(ELFLoss(CrossEntropyLoss()).at_exits(logits_EBC, target_B, visited_EB).sum(dim=0).mean())
     for name, parameter in network.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name

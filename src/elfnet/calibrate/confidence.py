@@ -52,6 +52,11 @@ def fit_scales(table: ExitTable) -> tuple[float, ...]:
 
     Returns:
         One scale per exit.
+
+    Example:
+        >>> from elfnet import evaluate_run, fit_scales, open_run
+        >>> len(fit_scales(evaluate_run(open_run("runs/first"), "calibration")))  # one scale per exit
+        4
     """
     require_calibration(table)
     every = -(-table.examples * table.classes // MAX_LOGITS)

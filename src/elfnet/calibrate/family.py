@@ -42,6 +42,12 @@ class Family:
         notes: how the points were found, in sentences for the user.
         adjustment: logit adjustment of the line search and of the figures per exit; None for plain logits. The policy
             of a point may have its own adjustment, with the same prior.
+
+    Example:
+        >>> from elfnet import calibrate_run, open_run
+        >>> family = calibrate_run(open_run("runs/first"))
+        >>> family.points[0].policy.name
+        'full'
     """
 
     points: tuple[OperatingPoint, ...]

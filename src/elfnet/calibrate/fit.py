@@ -9,7 +9,7 @@ from elfnet.calibrate.adjustment_choice import AdjustmentChoice, choose_adjustme
 from elfnet.calibrate.calibration_table import ROUNDING, require_calibration
 from elfnet.calibrate.confidence import choose_confidence
 from elfnet.calibrate.family import MULTIPLY_ADDS, Family
-from elfnet.calibrate.line_search import line_search, measured_point
+from elfnet.calibrate.line_search import fixed_points, line_search, measured_point
 from elfnet.calibrate.operating_point import OperatingPoint
 from elfnet.calibrate.per_exit import family_for_budgets, geometric_policy, thresholds_for_floor
 from elfnet.calibrate.risk.control import control_risks
@@ -78,6 +78,13 @@ class FamilyRequest:
         combine: `on`, `off` or `auto`; see `choose_confidence`.
         adjust: whether the logits of all points are adjusted.
         risk: points with a guarantee.
+
+    Example:
+        >>> from elfnet import FamilyRequest, calibrate_run, open_run
+        >>> request = FamilyRequest(search=[0.5, 0.9], budgets=(0.5, 0.8), geometric_budgets=())
+        >>> family = calibrate_run(open_run("runs/first"), request)
+        >>> [point.policy.name for point in family.points if "budget" in point.policy.name]
+        ['budget=0.5', 'budget=0.8']
     """
 
     search: Sequence[str | float]
@@ -114,6 +121,13 @@ def fit_family(table: ExitTable, request: FamilyRequest, *, cost_unit: str = MUL
         table: exit table of the calibration split; a table of the test split is refused.
         request: the points to fit.
         cost_unit: unit of the costs in the table.
+
+    Example:
+        >>> from elfnet import FamilyRequest, evaluate_run, fit_family, open_run
+        >>> table = evaluate_run(open_run("runs/first"), "calibration")
+        >>> family = fit_family(table, FamilyRequest(search=[0.9], budgets=(0.5,)))
+        >>> family.point("budget=0.5").policy.name
+        'budget=0.5'
     """
     require_calibration(table)
     choice = request.adjust.choose(table)
@@ -146,6 +160,33 @@ def fit_family(table: ExitTable, request: FamilyRequest, *, cost_unit: str = MUL
         cost_unit=cost_unit,
         notes=[*notes, f"confidence: {confidence.why}", *risk_notes],
     )
+
+
+def fixed_family(table: ExitTable, recipe: Recipe, request: FamilyRequest | None = None) -> Family:
+    """Return the family of a run without a calibration split: thresholds that are fixed in advance.
+
+    `accurate` and `economic` are the largest candidate for s, the one that is most careful to exit. Nothing is chosen.
+
+    Args:
+        table: exit table of the training split. The expected figures are measured on it, so accuracies are too high.
+        request: only its candidates for s and its scale are used.
+
+    Raises:
+        RequestError: the request asks for points that have to be fitted.
+    """
+    default = request_from_recipe(recipe)
+    request = request or default
+    if replace(request, search=default.search, confidence_scale=None) != default:
+        raise RequestError(
+            f"data.protocol={recipe.data.protocol} has no calibration split to fit operating points on; give "
+            "candidates for s alone (--search)"
+        )
+    family = fixed_points(table, request.search, confidence_scale=request.confidence_scale)
+    full, *fixed = family.points
+    careful = max(fixed, key=lambda point: point.policy.thresholds) if table.exits > 1 else full
+    note = f"thresholds: fixed in advance ({careful.name}), none is chosen; expected accuracies are of training images"
+    points = [full, careful.renamed("accurate"), careful.renamed("economic"), *(fixed if table.exits > 1 else [])]
+    return Family.of(table, points, confidence_scale=family.confidence_scale, notes=[note])
 
 
 def spaced_budgets(table: ExitTable, step: float) -> tuple[float, ...]:

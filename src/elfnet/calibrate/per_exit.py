@@ -30,6 +30,12 @@ def thresholds_for_budget(confidences: ExitConfidences, budget: float, *, name: 
         confidences: from the calibration split; the test split is refused.
         budget: largest mean cost, in the table's unit (by default multiply-adds relative to the plain backbone).
         name: name of the policy; `budget=0.6` by default.
+
+    Example:
+        >>> from elfnet import compute_confidences, evaluate_run, open_run, thresholds_for_budget
+        >>> confidences = compute_confidences(evaluate_run(open_run("runs/first"), "calibration"))
+        >>> thresholds_for_budget(confidences, budget=0.6).name
+        'budget=0.6'
     """
     (policy,) = family_for_budgets(confidences, [budget])
     return policy if name is None else replace(policy, name=name)
@@ -63,6 +69,11 @@ def thresholds_for_floor(
         group: the examples that the floor applies to: None for all, the name of a frequency group, or "worst" for the
             group with the lowest accuracy, which protects the rare classes.
         name: name of the policy; `floor=0.7` by default.
+
+    Example:
+        >>> from elfnet import compute_confidences, evaluate_run, open_run, thresholds_for_floor
+        >>> confidences = compute_confidences(evaluate_run(open_run("runs/first"), "calibration"))
+        >>> policy = thresholds_for_floor(confidences, floor=0.05)
     """
     require_calibration(confidences.table)
     search = ThresholdSearch(confidences)
@@ -109,6 +120,12 @@ def geometric_policy(confidences: ExitConfidences, budget: float, *, name: str |
         confidences: from the calibration split; the test split is refused.
         budget: largest mean cost, in the table's unit (by default multiply-adds relative to the plain backbone).
         name: name of the policy; `geometric=0.6` by default.
+
+    Example:
+        >>> from elfnet import compute_confidences, evaluate_run, geometric_policy, open_run
+        >>> confidences = compute_confidences(evaluate_run(open_run("runs/first"), "calibration"))
+        >>> geometric_policy(confidences, budget=0.6).name
+        'geometric=0.6'
     """
     require_calibration(confidences.table)
     require_budget(confidences.table, budget)

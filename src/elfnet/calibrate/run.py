@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 
 from elfnet.calibrate.family import MULTIPLY_ADDS, Family
-from elfnet.calibrate.fit import FamilyRequest, fit_family, request_from_recipe
+from elfnet.calibrate.fit import FamilyRequest, fit_family, fixed_family, request_from_recipe
 from elfnet.calibrate.measured_cost import MeasuredCost
+from elfnet.data.ldam_drw import PROTOCOL
 from elfnet.errors import RequestError
 from elfnet.evaluate.confidence import ExitConfidences, compute_confidences
 from elfnet.evaluate.curve import curve
@@ -45,11 +46,22 @@ def calibrate_run(
 
     Raises:
         RequestError: the run is not finished.
+
+    Example:
+        >>> from elfnet import calibrate_run, open_run
+        >>> family = calibrate_run(open_run("runs/first"))
+        >>> family.split
+        'calibration'
     """
     with run.lock():
         _require_finished(run)
+        recipe = run.recipe()
+        if recipe.data.protocol == PROTOCOL:
+            family = fixed_family(evaluate_run(run, "train", device=device, network=network), recipe, request)
+            family.save(run.policy_file)
+            return family
         table = evaluate_run(run, "calibration", device=device, network=network)
-        request = request or request_from_recipe(run.recipe())
+        request = request or request_from_recipe(recipe)
         if cost is None:
             family = fit_family(table, request)
         else:
@@ -100,7 +112,14 @@ def results_on(table: ExitTable, family: Family) -> Results:
 def measure_run(
     run: RunDirectory, family: Family, *, device: str = "cpu", network: StagedNetwork | None = None
 ) -> Results:
-    """Measure a family on the test split of its run and write metrics.json."""
+    """Measure a family on the test split of its run and write metrics.json.
+
+    Example:
+        >>> from elfnet import calibrate_run, measure_run, open_run
+        >>> run = open_run("runs/first")
+        >>> measure_run(run, calibrate_run(run)).n
+        60
+    """
     with run.lock():
         results = results_on(evaluate_run(run, "test", device=device, network=network), family)
         run.save_results(results)

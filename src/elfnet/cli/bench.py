@@ -31,7 +31,7 @@ def parser() -> Parser:
         "a bundle needs --images, a run uses its test split by default. With --costs the times are written to a file\n"
         "that 'elfnet calibrate --cost' uses as cost.",
         usage="inference BUNDLE|RUN [--images PATH...] [--batch B,B,...] [--points NAME,...] [--costs FILE] [--json]",
-        example="elfnet bench inference runs/elf/elf.elfnet --images photos --batch 1,32 --costs times.json",
+        example="elfnet bench inference runs/elf/elf.onnx --images photos --batch 1,32 --costs times.json",
     )
     parser.add_argument("what", choices=("inference",), help="what to measure")
     parser.add_argument("model", help="bundle from 'elfnet export', or run directory")
@@ -39,7 +39,7 @@ def parser() -> Parser:
     parser.add_argument("--batch", default="1,8,32", help="batch sizes (default: 1,8,32)")
     parser.add_argument("--points", help="operating points (default: full and budgets from 0.5 to 1)")
     parser.add_argument("--backend", default="onnxruntime", help="backend of the stages (default: onnxruntime)")
-    parser.add_argument("--variant", metavar="NAME", help="variant of a bundle: float32 (default), int8 or bfloat16")
+    parser.add_argument("--variant", metavar="NAME", help="precision of a bundle, if it has several")
     parser.add_argument("--threads", type=int, default=None, help="threads of the backend (default: its own choice)")
     parser.add_argument("--rounds", type=int, default=5, help="number of measurements per batch (default: 5)")
     parser.add_argument(
@@ -82,6 +82,7 @@ def run(words: Sequence[str]) -> int:
             engine.family,
             name,
             batches_of(images, size, most=MAX_BATCHES.get(size, MAX_BATCHES_OF_OTHER_SIZES)),
+            engine=engine,
             rounds=args.rounds,
         )
         for size in sizes
@@ -145,7 +146,7 @@ def _open_model(args: argparse.Namespace) -> "tuple[Model, Images]":
         raise RequestError("a bundle contains no images; give some with --images")
     from elfnet.inference.model import load
 
-    model = load(args.model, backend=args.backend, variant=args.variant or "float32", threads=args.threads)
+    model = load(args.model, backend=args.backend, variant=args.variant, threads=args.threads)
     return model, _read_images(model, args.images)
 
 

@@ -34,6 +34,13 @@ def parser() -> Parser:
     parser.add_argument(
         "--few-below", type=int, metavar="N", help="classes with fewer images are 'few' (default: the recipe's)"
     )
+    parser.add_argument(
+        "--group-accuracy",
+        choices=("images", "classes"),
+        default="images",
+        help="accuracy of many, medium and few at operating points: over the images of a group, or the mean over its "
+        "classes, as in much published code; equal on a balanced test set (default: images)",
+    )
     parser.add_argument("--per-class", action="store_true", help="also show the accuracy per class")
     parser.add_argument("--against", metavar="RUN", help="compare with this run at full depth, by a paired bootstrap")
     parser.add_argument(
@@ -86,6 +93,16 @@ def run(words: Sequence[str]) -> int:
     else:
         family = Family.open(directory.policy_file, checkpoint_sha256=table.checkpoint_sha256)
     results = results_on(table, family)
+    if args.group_accuracy == "classes":
+        from elfnet.evaluate.metrics import class_mean_by_group
+
+        points = {
+            name: point.model_copy(
+                update={"accuracy_by_group": class_mean_by_group(point.accuracy_by_class, table.group_of_class)}
+            )
+            for name, point in results.points.items()
+        }
+        results = results.model_copy(update={"points": points, "group_accuracy": "mean over classes"})
     if args.json:
         print_json(results.to_json())
         return 0

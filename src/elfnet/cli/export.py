@@ -1,77 +1,150 @@
-"""`elfnet export`: write the bundle of a run, and print how it compares with torch."""
+"""`elfnet export`: write the file of a run, and print how it compares with torch."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elfnet.cli.arguments import Parser
 from elfnet.cli.output import console, print_json
+from elfnet.errors import RequestError
 
 if TYPE_CHECKING:
-    from elfnet.export.run import Exported
+    from elfnet.inference.bundle.manifest import Measured
+
+ARCHIVE_SUFFIX = ".elfnet"
 
 
 def parser() -> Parser:
     parser = Parser(
         "export",
-        "Export a run to one file that runs without torch: one ONNX graph per stage with its head, weights, classes,\n"
-        "preprocessing, operating points and hashes. The graphs are checked against torch first.",
-        usage="RUN [--out PATH] [--directory] [--int8] [--bfloat16] [--overwrite] [--json]",
-        example="elfnet export runs/elf --out elf.elfnet",
+        "Export a run to one standard ONNX file that stops early and runs without torch. It holds the network, the\n"
+        "classes, preprocessing, operating points and a hash, and is checked against torch first.",
+        usage="RUN [--out FILE] [--int8] [--bfloat16] [--default-point NAME] [--overwrite] [--json]",
+        example="elfnet export runs/elf --out elf.onnx",
     )
     parser.add_argument("run", help="a calibrated run directory")
-    parser.add_argument("--out", type=Path, help="bundle to write (default: NAME.elfnet in the run directory)")
-    parser.add_argument("--directory", action="store_true", help="write a directory instead of one zip")
-    parser.add_argument("--overwrite", action="store_true", help="replace the bundle in --out")
+    parser.add_argument(
+        "--out", type=Path, help="file to write (default: NAME.onnx in the run directory); NAME.elfnet is the older zip"
+    )
+    parser.add_argument("--directory", action="store_true", help="write the content of the older zip as a directory")
+    parser.add_argument("--overwrite", action="store_true", help="replace what is in --out")
     parser.add_argument(
         "--int8",
         action="store_true",
-        help="also write an int8 variant; refused if slower or 0.5 points less accurate",
+        help="also write NAME-int8.onnx; refused if slower or 0.5 points less accurate",
     )
-    parser.add_argument("--bfloat16", action="store_true", help="also write a bfloat16 variant (backend: openvino)")
+    parser.add_argument("--bfloat16", action="store_true", help="also fit points for bfloat16 (backend: openvino)")
+    parser.add_argument(
+        "--default-point", metavar="NAME", help="operating point for clients that give none (default: accurate)"
+    )
+    parser.add_argument(
+        "--required-inputs",
+        action="store_true",
+        help="no default inputs, as ONNX Runtime in Node and browsers needs it",
+    )
+    parser.add_argument(
+        "--image-input",
+        choices=("uint8", "float32"),
+        default="uint8",
+        help="images as in a file (default), or normalised by the caller: N x channels x height x width",
+    )
+    parser.add_argument("--triton", type=Path, metavar="DIR", help="also write a model repository for Triton")
     parser.add_json_flag()
     return parser
 
 
 def run(words: Sequence[str]) -> int:
     args = parser().parse_strictly(words)
+    if args.triton is not None and (args.required_inputs or args.image_input != "uint8"):
+        raise RequestError("--triton needs default inputs and uint8 images; leave out the other options of the inputs")
+    precisions = [name for name in ("int8", "bfloat16") if getattr(args, name)]
+    if args.directory or (args.out is not None and args.out.suffix == ARCHIVE_SUFFIX):
+        return _export_archive(args, precisions)
 
     from elfnet.export.run import export_run
     from elfnet.run.directory import open_run
 
-    precisions = [name for name in ("int8", "bfloat16") if getattr(args, name)]
     exported = export_run(
         open_run(args.run),
         args.out,
-        as_directory=args.directory,
         overwrite=args.overwrite,
         precisions=precisions,
+        default_point=args.default_point,
+        required_inputs=args.required_inputs,
+        image_input=args.image_input,
     )
+    models = _write_triton(exported.path, args) if args.triton is not None else []
+    files = [exported] if exported.int8 is None else [exported, exported.int8]
+    measured = {name: variant.measured for file in files for name, variant in file.manifest.variants.items()}
     if args.json:
-        print_json(_summary(exported))
+        print_json(
+            {
+                "bundle": str(exported.path),
+                "bytes": exported.bytes_on_disk,
+                "identity": exported.identity,
+                **({} if exported.int8 is None else {"int8_bundle": str(exported.int8.path)}),
+                "variants": _as_json(measured),
+            }
+        )
         return 0
-    _show(exported)
+    _show(measured, len(exported.manifest.multiply_adds.stages))
+    for file in files:
+        _show_file(file.path, file.bytes_on_disk)
+    for model in models:
+        console().print(f"Triton model: {model}", markup=False, soft_wrap=True)
     return 0
 
 
-def _summary(exported: "Exported") -> dict[str, Any]:
+def _write_triton(path: Path, args: Any) -> list[Path]:
+    from elfnet.export.triton import write_repository
+    from elfnet.inference.bundle.one_file import open_one_file
+
+    return write_repository(open_one_file(path), args.triton, path.stem, overwrite=args.overwrite)
+
+
+def _export_archive(args: Any, precisions: Sequence[str]) -> int:
+    """Write the older form: a zip or a directory."""
+    if args.default_point is not None or args.required_inputs or args.triton is not None or args.image_input != "uint8":
+        raise RequestError(
+            "--default-point, --required-inputs, --image-input and --triton are for the ONNX file; "
+            "name an --out FILE.onnx"
+        )
+    if args.out is None and args.directory:
+        raise RequestError("--directory needs a place; name it with --out DIR")
+    from elfnet.export.archive import export_archive
     from elfnet.inference.bundle.manifest_file import identity_of
+    from elfnet.run.directory import open_run
 
-    return {
-        "bundle": str(exported.path),
-        "bytes": exported.bytes_on_disk,
-        "identity": identity_of(exported.manifest),
-        "variants": {
-            name: None if variant.measured is None else variant.measured.model_dump(mode="json")
-            for name, variant in exported.manifest.variants.items()
-        },
-    }
+    exported = export_archive(
+        open_run(args.run), args.out, as_directory=args.directory, overwrite=args.overwrite, precisions=precisions
+    )
+    measured = {name: variant.measured for name, variant in exported.manifest.variants.items()}
+    if args.json:
+        print_json(
+            {
+                "bundle": str(exported.path),
+                "bytes": exported.bytes_on_disk,
+                "identity": identity_of(exported.manifest),
+                "variants": _as_json(measured),
+            }
+        )
+        return 0
+    _show(measured, len(exported.manifest.multiply_adds.stages))
+    _show_file(exported.path, exported.bytes_on_disk)
+    return 0
 
 
-def _show(exported: "Exported") -> None:
+def _as_json(measured: "Mapping[str, Measured | None]") -> dict[str, Any]:
+    return {name: None if found is None else found.model_dump(mode="json") for name, found in measured.items()}
+
+
+def _show_file(path: Path, size: int) -> None:
+    console().print(f"bundle: {path} ({size / 1e6:.2f} MB)", markup=False, soft_wrap=True)
+
+
+def _show(measured_by_name: "Mapping[str, Measured | None]", stages: int) -> None:
     screen = console()
-    for name, variant in exported.manifest.variants.items():
-        measured = variant.measured
+    for name, measured in measured_by_name.items():
         if measured is None:
             continue
         if measured.against_float32 is not None:
@@ -89,7 +162,7 @@ def _show(exported: "Exported") -> None:
         differ = sum(point.differ for point in parity.points.values())
         edge = sum(point.on_the_edge for point in parity.points.values())
         screen.print(
-            f"{name}: {len(variant.graphs)} stages; compared with torch on {parity.images} {parity.split} images at "
+            f"{name}: {stages} stages; compared with torch on {parity.images} {parity.split} images at "
             f"{len(parity.points)} operating points: logits differ by {max(parity.largest_difference):.1e} at most, "
             f"{differ} predictions or exits differ ({edge} within 1e-4 of a threshold)",
             markup=False,
@@ -100,4 +173,3 @@ def _show(exported: "Exported") -> None:
             screen.print(
                 f"{name}: peak memory {memory.bytes / 1e6:.0f} MB for a batch of {memory.batch} images", markup=False
             )
-    screen.print(f"bundle: {exported.path} ({exported.bytes_on_disk / 1e6:.2f} MB)", markup=False, soft_wrap=True)

@@ -63,6 +63,8 @@ def points_table(results: "Results", *, all_points: bool = True) -> Table:
         if all_points or point.rule not in BASELINES or name in ("accurate", "economic")
     }
     caption = f"accuracy in %; cost in {results.cost_unit}"
+    if results.group_accuracy is not None:
+        caption = f"accuracy in %, of groups the {results.group_accuracy}; cost in {results.cost_unit}"
     if hidden := len(results.points) - len(shown):
         caption += f"; {hidden} baseline points not shown (--all)"
     table = Table(title=f"Operating points on {results.n:,} {results.split} images", caption=caption)

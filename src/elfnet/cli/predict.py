@@ -24,7 +24,7 @@ def parser() -> Parser:
         "Classify image files with a bundle (without torch) or a run. One line per file: a table on a terminal,\n"
         "JSON lines otherwise. A file that is not an image is reported and skipped; the exit code is then 1.",
         usage="BUNDLE|RUN IMAGE|FOLDER|- ... [--format FORMAT] [--out FILE] [--operating-point NAME | --budget B]",
-        example="elfnet predict runs/elf/elf.elfnet photos --budget 0.6 --format csv --out answers.csv",
+        example="elfnet predict runs/elf/elf.onnx photos --budget 0.6 --format csv --out answers.csv",
     )
     parser.add_argument("model", help="a bundle from 'elfnet export', or a run directory")
     parser.add_argument(
@@ -46,7 +46,7 @@ def parser() -> Parser:
         help="onnxruntime (default for a bundle), openvino, torch (default for a run), torch-compiled; or ray: the "
         "default backend on every worker of a Ray cluster",
     )
-    parser.add_argument("--variant", metavar="NAME", help="float32 (default), or int8 or bfloat16 if the bundle has it")
+    parser.add_argument("--variant", metavar="NAME", help="precision of a bundle, if it has several")
     parser.add_argument("--cpus", type=int, metavar="N", help="ray: cores per worker (default: 1)")
     parser.add_argument("--address", help="ray: address of the cluster (default: $RAY_ADDRESS, else this machine)")
     parser.add_argument("--threads", type=int, metavar="N", help="threads of the backend (default: its own choice)")

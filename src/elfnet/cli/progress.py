@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from elfnet.cli.output import percent, shares
+from elfnet.data.build import fewer_than_requested
 from elfnet.recipe.schema import Recipe
 from elfnet.recipe.stages import BALANCED, total_epochs
 from elfnet.run.info import RunInfo
@@ -20,6 +21,8 @@ def epoch_line(record: EpochRecord, epochs: int) -> str:
     parts = [f"epoch {record.epoch + 1}/{epochs}", f"loss {record.loss:.3f}"]
     if record.calibration_balanced_accuracy is not None:
         parts.append(f"calibration accuracy {percent(record.calibration_balanced_accuracy)} %")
+    if record.test_accuracy is not None:
+        parts.append(f"test accuracy {percent(record.test_accuracy)} %")
     if len(record.exit_share) > 1:
         parts.append(f"exit shares {shares(record.exit_share)} %")
     if record.weights != "none":
@@ -78,6 +81,8 @@ class Watch:
             f"{network} on {data.train:,} {examples} of {data.classes} classes "
             f"({max(data.class_counts)} to {min(data.class_counts)} per class); {', '.join(how)}"
         )
+        if fewer := fewer_than_requested(recipe.data, data.class_counts):
+            self.say(fewer)
         for origin in (info.weights, info.refit):
             if origin is not None and not epochs_done:
                 self.say(origin.summary)

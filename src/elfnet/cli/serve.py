@@ -31,7 +31,7 @@ def parser() -> Parser:
         "arrive; beyond the limits the response is 503. A worker process that crashes is replaced. Ctrl-C or SIGTERM\n"
         "stops the service after the requests in progress.",
         usage="BUNDLE [--host HOST] [--port PORT] [--operating-point NAME | --budget B] [--shed-by-budget] ...",
-        example="elfnet serve runs/elf/elf.elfnet --port 8000 --samples photos",
+        example="elfnet serve runs/elf/elf.onnx --port 8000 --samples photos",
     )
     parser.add_argument("bundle", type=Path, help="file written by 'elfnet export'")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine)")
@@ -67,7 +67,7 @@ def parser() -> Parser:
     )
     parser.add_argument("--samples", type=Path, metavar="DIR", help="folder with images that the web page offers")
     parser.add_argument("--backend", metavar="NAME", help="onnxruntime (default), openvino, torch, torch-compiled")
-    parser.add_argument("--variant", default="float32", metavar="NAME", help="float32 (default), int8 or bfloat16")
+    parser.add_argument("--variant", metavar="NAME", help="precision of a bundle, if it has several")
     parser.add_argument("--threads", type=int, metavar="N", help="threads of the backend (default: its own choice)")
     limits = parser.add_argument_group("limits")
     limits.add_argument("--max-batch", type=int, metavar="N", help="images per engine call (default: 64)")
@@ -97,9 +97,9 @@ def run(words: Sequence[str]) -> int:
     if args.operating_point is not None and args.budget is not None:
         raise RequestError("--operating-point and --budget both choose the point; give one of them")
 
-    from elfnet.inference.bundle.read import open_bundle
     from elfnet.inference.model import DEFAULT_BACKEND
     from elfnet.serve import BundleService, ServeSettings, bind_socket, read_samples, read_token, serve_workers
+    from elfnet.serve.workers import open_points
 
     limits = {name: getattr(args, name) for name in LIMITS if getattr(args, name) is not None}
     # The service finds out its own address by itself; a name is known only here.
@@ -114,7 +114,7 @@ def run(words: Sequence[str]) -> int:
     token = read_token(args.token_file)
     read_samples(args.samples)
     settings.divide(args.workers)
-    family = open_bundle(args.bundle, variant=args.variant).family
+    family, _ = open_points(args.bundle, args.variant)
     point = family.points[0]
     if args.operating_point is not None:
         point = family.point(args.operating_point)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from elfnet.cli.arguments import Parser, add_recipe_flags, recipe_overrides
-from elfnet.cli.output import console, exits_table, points_table, print_json
+from elfnet.cli.output import console, exits_table, percent, points_table, print_json
 from elfnet.errors import RequestError
 from elfnet.recipe.load import DEFAULT_RECIPE, load_recipe, load_stored_recipe
 from elfnet.recipe.schema import Recipe
@@ -67,6 +67,7 @@ def run(words: Sequence[str]) -> int:
     from elfnet.train.distributed import SharedError
     from elfnet.train.launch import DEFAULT_TIMEOUT, Launch, is_first_process
     from elfnet.train.run import train_recipe
+    from elfnet.train.statistics import best_test_epoch
 
     timeout = DEFAULT_TIMEOUT if args.timeout is None else args.timeout
     launch = Launch(devices=args.devices, num_nodes=args.num_nodes, timeout=timeout)
@@ -89,13 +90,22 @@ def run(words: Sequence[str]) -> int:
     from elfnet.report import write_report
 
     report = write_report([trained])
+    best = best_test_epoch(trained.log())
     if args.json:
-        print_json({"run": str(out), "report": str(report), **results.to_json()})
+        print_json(
+            {"run": str(out), "report": str(report), **results.to_json()} | ({"best_test_epoch": best} if best else {})
+        )
         return 0
     screen = console()
     screen.print(points_table(results, all_points=False))
     if len(results.exits) > 1:
         screen.print(exits_table(results))
+    if best:
+        screen.print(
+            f"best test epoch: {percent(best['accuracy'])} % after epoch {best['epoch'] + 1}, selected on test; the "
+            "points above are of the last epoch",
+            markup=False,
+        )
     screen.print(f"run: {out}\nreport: {report}", markup=False)
     return 0
 

@@ -1,8 +1,10 @@
 """Load a data set and make its splits from the data section of a recipe."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from elfnet.data.images.files import EncodedImages
+from elfnet.data.ldam_drw import PROTOCOL, ldam_drw_splits
 from elfnet.data.long_tail import FrequencyGroups
 from elfnet.data.sources import cifar, digits, features, folder, hub, lists
 from elfnet.data.sources.features import FeatureRows
@@ -82,6 +84,8 @@ def load_splits(data: DataRecipe) -> Splits:
     if not isinstance(source.train, EncodedImages):
         _refuse_settings_of_image_files(data)
     _check_augmentation(data, source.train)
+    if data.protocol == PROTOCOL:
+        return ldam_drw_splits(source, profile=data.profile, ratio=data.ratio, seed=data.subset_seed)
     return make_splits(
         source,
         profile=data.profile,
@@ -94,6 +98,22 @@ def load_splits(data: DataRecipe) -> Splits:
         test_per_class=(data.test_per_class or None) if source.test is None else None,
         subset_seed=data.subset_seed,
         class_order_seed=None if data.class_order_seed < 0 else data.class_order_seed,
+    )
+
+
+def fewer_than_requested(data: DataRecipe, class_counts: Sequence[int]) -> str:
+    """A sentence if classes have fewer training images than `data.counts` or `data.largest` ask for; else empty.
+
+    Args:
+        class_counts: training images per class.
+    """
+    wanted = max(data.counts) if data.counts else data.largest
+    found = max(class_counts)
+    if data.profile == "none" or wanted <= found:
+        return ""
+    return (
+        f"the largest class has {found:,} training images instead of {wanted:,}: the others are held out for "
+        f"calibration or test; lower data.calibration_per_class to keep more"
     )
 
 

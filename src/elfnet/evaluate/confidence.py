@@ -77,6 +77,12 @@ def compute_confidences(
 
     Raises:
         WorkError: logits are not finite.
+
+    Example:
+        >>> from elfnet import compute_confidences, evaluate_run, open_run
+        >>> confidences = compute_confidences(evaluate_run(open_run("runs/first"), "calibration"))
+        >>> confidences.confidence_NE.shape  # 60 examples, 4 exits
+        (60, 4)
     """
     measure = measure or table.confidence_measure
     read = confidence_and_prediction if measure == "probability" else certainty_and_prediction

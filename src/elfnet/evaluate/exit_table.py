@@ -58,6 +58,12 @@ class ExitTable:
         experts: number of last exits that are experts; each predicts with the mean of the experts so far. 1: none.
         adjustment: subtracted from the logits before they are used; a policy may have another. It is chosen after the
             table was computed, so `save` does not write it.
+
+    Example:
+        >>> from elfnet import evaluate_run, open_run
+        >>> table = evaluate_run(open_run("runs/first"), "test")
+        >>> table.logits_NEC.shape  # 60 examples, 4 exits, 10 classes
+        (60, 4, 10)
     """
 
     logits_NEC: NDArray[np.float32]

@@ -2,6 +2,8 @@
 
 # Shapes: N examples, E exits, C classes, G frequency groups
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,6 +24,14 @@ def measure(table: ExitTable, replayed: Replay, *, with_confusion: bool = True) 
 
     Raises:
         RequestError: the table has no examples.
+
+    Example:
+        >>> from elfnet import calibrate_run, evaluate_run, measure, open_run, replay
+        >>> run = open_run("runs/first")
+        >>> table, family = evaluate_run(run, "test"), calibrate_run(run)
+        >>> metrics = measure(table, replay(table, family.points[0].policy))
+        >>> 0 <= metrics.accuracy <= 1
+        True
     """
     if table.examples == 0:
         raise RequestError(f"the {table.split} exit table has no examples; evaluate a split that has some")
@@ -69,6 +79,25 @@ def balanced_accuracy(prediction_N: NDArray[np.int64], labels_N: NDArray[np.int6
     right_C = np.bincount(labels_N[prediction_N == labels_N], minlength=len(size_C))
     present_C = size_C > 0
     return float((right_C[present_C] / size_C[present_C]).mean())
+
+
+def class_mean_by_group(
+    accuracy_by_class: Sequence[float | None], group_of_class_C: NDArray[np.int64]
+) -> dict[str, float | None]:
+    """Mean accuracy over the classes of each frequency group, as the field's `shot_acc`; None for an empty group.
+
+    `Metrics.accuracy_by_group` pools the examples of a group instead. They are equal on a balanced test set, and differ
+    on others. Classes without test examples are left out.
+
+    Args:
+        group_of_class_C: group of each class, as an index into `GROUP_NAMES`.
+    """
+    means: dict[str, float | None] = {}
+    for group, name in enumerate(GROUP_NAMES):
+        known = [accuracy_by_class[label] for label in np.flatnonzero(group_of_class_C == group).tolist()]
+        values = [value for value in known if value is not None]
+        means[name] = sum(values) / len(values) if values else None
+    return means
 
 
 def confusion_matrix(labels_N: NDArray[np.int64], prediction_N: NDArray[np.int64], classes: int) -> NDArray[np.int64]:

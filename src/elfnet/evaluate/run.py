@@ -102,6 +102,11 @@ def evaluate_run(
     Raises:
         RequestError: the split is unknown, or the network does not fit.
         WorkError: the data or the checkpoint is not that of the run.
+
+    Example:
+        >>> from elfnet import evaluate_run, open_run
+        >>> evaluate_run(open_run("runs/first"), "test").split
+        'test'
     """
     if split not in SPLITS:
         raise RequestError(f"there is no split {split!r}; choose from: {', '.join(SPLITS)}")
@@ -164,6 +169,8 @@ def table_of(
 ) -> ExitTable:
     """Run a network over a split without augmentation, and return its exit table."""
     examples: Examples = {"train": splits.train, "calibration": splits.calibration, "test": splits.test}[split]
+    if not len(examples):
+        raise RequestError(f"data.protocol={data.protocol} has no {split} split; evaluate train or test")
     device = next(network.parameters()).device
     normalisation = normalisation or normalisation_of(data, splits)
     batches = evaluation_batches(data, examples, normalisation, device=device)

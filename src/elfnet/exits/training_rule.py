@@ -30,7 +30,7 @@ class TrainingRule:
 
         Logits of all exits, shape (E, B, C), give shape (E, B).
         """
-        scaled = logits_BC.float() * self.confidence_scale
+        scaled = logits_BC.to(torch.promote_types(logits_BC.dtype, torch.float32)) * self.confidence_scale
         best, prediction = scaled.max(dim=-1)
         confidence = (best - scaled.logsumexp(dim=-1)).exp()
         return (prediction == target_B) & (confidence > self.threshold)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from elfnet.errors import RequestError
 from elfnet.export.onnx_graph import cut, shortcuts_as_convolutions
-from elfnet.inference.backends.onnxruntime import FEATURES, LOGITS, NEXT_FEATURES, in_stage, numbered
+from elfnet.inference.bundle.stage_graph import FEATURES, LOGITS, NEXT_FEATURES, in_stage, numbered
 from elfnet.models.staged import StagedNetwork
 
 OPSET = 18

@@ -6,7 +6,7 @@ import onnx
 import torch
 from torch import nn
 
-from elfnet.inference.backends.onnxruntime import LOGITS, PLACE, in_stage, join_parts
+from elfnet.inference.bundle.stage_graph import LOGITS, PLACE, in_stage, join_parts
 from elfnet.models.cifar_resnet import BasicBlock, OptionAShortcut
 
 

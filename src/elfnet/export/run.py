@@ -1,46 +1,41 @@
-"""Export a calibrated run to a bundle, after checking the exported graphs against torch."""
+"""Export a calibrated run to one ONNX file, after checking it against torch."""
 
 # Shapes: N images, K channels, H height, W width
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Literal
 
 import numpy as np
-import safetensors.numpy
 import torch
 from numpy.typing import NDArray
 
+from elfnet import atomic
+from elfnet.calibrate.family import Family
+from elfnet.calibrate.operating_point import most_accurate
 from elfnet.data.build import load_splits
 from elfnet.data.loading.build import evaluation_batches
 from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.splits import Splits
 from elfnet.errors import WorkError
 from elfnet.evaluate.run import evaluate_run, table_of
+from elfnet.export.assemble import assemble
 from elfnet.export.from_run import RunParts, open_parts
+from elfnet.export.model_card import model_card
 from elfnet.export.onnx import export_stages
 from elfnet.export.parity import compare, engine_points, join_answers, logits_of_backend, require_parity
 from elfnet.export.variants import MadeVariant, evenly_spaced, make_variant
 from elfnet.inference.backends.onnxruntime import OnnxBackend
-from elfnet.inference.bundle.archive import require_writable, write_bundle
-from elfnet.inference.bundle.manifest import (
-    WEIGHTS,
-    File,
-    Manifest,
-    Measured,
-    MultiplyAdds,
-    PeakMemory,
-    Preprocessing,
-    Provenance,
-    Variant,
-    graph_name,
-)
-from elfnet.inference.bundle.manifest_file import MANIFEST, manifest_text
+from elfnet.inference.bundle.archive import require_writable
+from elfnet.inference.bundle.manifest import Measured, MultiplyAdds, PeakMemory, Preprocessing, Provenance
 from elfnet.inference.bundle.memory import measure_peak_memory
+from elfnet.inference.bundle.one_file import FileManifest, FileVariant, sealed, verified
 from elfnet.inference.engine import Answers, Engine
+from elfnet.inference.one_file_engine import OneFileEngine
+from elfnet.inference.point_inputs import PointInputs
 from elfnet.models.flops import count_cost
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.roles import without_directories
@@ -55,96 +50,203 @@ PACKAGES = ("torch", "onnx", "onnxruntime", "numpy")
 
 @dataclass(frozen=True)
 class Exported:
-    """A bundle that was written.
+    """A file that was written.
 
     Attributes:
         path: Where it was written.
-        manifest: Its manifest.
-        bytes_on_disk: Size of the zip, or of all files of the directory.
+        manifest: Its metadata.
+        identity: Hash of all of it but measurements.
+        bytes_on_disk: Its size.
+        int8: The file in 8-bit integers, if one was written.
     """
 
     path: Path
-    manifest: Manifest
+    manifest: FileManifest
+    identity: str
     bytes_on_disk: int
+    int8: "Exported | None" = None
 
 
 def export_run(
     run: RunDirectory,
     out: Path | None = None,
     *,
-    as_directory: bool = False,
     overwrite: bool = False,
     precisions: Sequence[str] = (),
+    default_point: str | None = None,
+    required_inputs: bool = False,
+    image_input: Literal["uint8", "float32"] = "uint8",
     measure_memory: Callable[[Path], PeakMemory] | None = measure_peak_memory,
     network: StagedNetwork | None = None,
 ) -> Exported:
-    """Export the last checkpoint of a calibrated run as a bundle.
+    """Export the last checkpoint of a calibrated run as one ONNX file that stops early.
 
     Args:
         run: A calibrated run.
-        out: The bundle to write; None for `NAME.elfnet` in the run directory, where NAME is the run's name.
-        as_directory: Write a directory instead of one zip.
-        overwrite: Replace the bundle at `out`.
-        precisions: Variants besides float32: `int8`, `bfloat16`; see `make_variant`.
-        measure_memory: Measures the peak memory of the finished bundle; None to skip it.
+        out: The file to write; None for `NAME.onnx` in the run directory, where NAME is the run's name.
+        overwrite: Replace the file at `out`.
+        precisions: `int8` also writes `NAME-int8.onnx`; `bfloat16` adds operating points for OpenVINO.
+        default_point: The operating point for clients that give none; None for `default_point_of`.
+        required_inputs: Write the inputs without defaults, for ONNX Runtime in Node and in browsers.
+        image_input: What the input `images` holds: `uint8` as in an image file, or normalised `float32`.
+        measure_memory: Measures the peak memory of the finished file; None to skip it.
         network: The custom network, if the run trained one; see `evaluate_run`.
 
     Raises:
-        RequestError: `out` exists, or a variant is refused.
-        WorkError: The graphs differ from torch, the data has changed since training, or writing failed.
+        RequestError: `out` exists, an operating point is unknown, or a variant is refused.
+        WorkError: The graph differs from torch, the data has changed since training, or writing failed.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from elfnet import export_run, open_run
+        >>> exported = export_run(open_run("runs/first"), Path("copy.onnx"), measure_memory=None)
+        >>> exported.path.name
+        'copy.onnx'
     """
-    path = run.root / f"{run.root.resolve().name}.elfnet" if out is None else out
-    require_writable(path, as_directory=as_directory, overwrite=overwrite)
+    path = run.root / f"{run.root.resolve().name}.onnx" if out is None else out
+    smaller = path.with_name(f"{path.stem}-int8{path.suffix}") if "int8" in precisions else None
+    for wanted in (path, smaller):
+        if wanted is not None:
+            require_writable(wanted, as_directory=False, overwrite=overwrite)
     with run.lock():
-        return _export_locked(run, path, as_directory, precisions, measure_memory, network)
+        parts, splits, graphs = prepare(run, network)
+        writer = _Writer(run, parts, default_point, required_inputs, image_input, measure_memory)
+        draft = writer.content(graphs, parts.family, {"float32": FileVariant(family=parts.family.to_dict())})
+        # One thread, so that sums are computed in the same order every time.
+        engine = OneFileEngine(verified(path, draft), threads=1)
+        measured = compare_with_torch(parts, run.recipe().data, splits, graphs, engine)
+        variants = {"float32": FileVariant(family=parts.family.to_dict(), measured=measured)}
+        small = None
+        for made in make_variants(run, precisions, graphs, splits, parts, network):
+            entry = FileVariant(family=made.family.to_dict(), measured=_measured_against_float32(made))
+            if made.graphs is None:
+                variants[made.precision] = entry
+            else:
+                small = (made, {made.precision: entry})
+        written = None
+        if small is not None and smaller is not None:
+            made, entries = small
+            written = writer.write(smaller, made.graphs or (), made.family, entries)
+        return replace(writer.write(path, graphs, parts.family, variants), int8=written)
 
 
-def _export_locked(
-    run: RunDirectory,
-    path: Path,
-    as_directory: bool,
-    precisions: Sequence[str],
-    measure_memory: Callable[[Path], PeakMemory] | None,
-    network: StagedNetwork | None,
-) -> Exported:
+@dataclass(frozen=True)
+class _Writer:
+    run: RunDirectory
+    parts: RunParts
+    default_point: str | None
+    required_inputs: bool
+    image_input: Literal["uint8", "float32"]
+    measure_memory: Callable[[Path], PeakMemory] | None
+
+    def content(self, graphs: Sequence[bytes], family: Family, variants: dict[str, FileVariant]) -> bytes:
+        """Return the bytes of a file; the first variant is that of the graphs."""
+        parts, default = self.parts, self.default_point or default_point_of(family)
+        inputs = PointInputs.of(family)
+        family.point(default)
+        points = {
+            point.name: {name: tuple(value[0].tolist()) for name, value in inputs.values(point.policy).items()}
+            for point in family.points
+        }
+        model = assemble(
+            graphs,
+            family,
+            image_input=self.image_input,
+            preprocess=parts.preprocess,
+            default_point=None if self.required_inputs else default,
+        )
+        manifest = FileManifest(
+            elfnet_version=__version__,
+            precision=next(iter(variants)),  # type: ignore[arg-type]  # checked by the schema
+            image_input=self.image_input,
+            class_names=parts.class_names,
+            default_point=default,
+            operating_points=points,
+            variants=variants,
+            preprocessing=preprocessing_of(parts),
+            multiply_adds=multiply_adds(parts),
+            provenance=provenance_of(self.run, parts),
+            model_card=model_card(family, parts.class_names, parts.preprocess, default),
+        )
+        return sealed(model.SerializeToString(deterministic=True), manifest)
+
+    def write(self, path: Path, graphs: Sequence[bytes], family: Family, variants: dict[str, FileVariant]) -> Exported:
+        content = self.content(graphs, family, variants)
+        if self.measure_memory is not None:
+            precision, variant = next(iter(variants.items()))
+            memory = self._peak_memory(path, content)
+            measured = None if variant.measured is None else variant.measured.model_copy(update={"peak_memory": memory})
+            variants = {**variants, precision: variant.model_copy(update={"measured": measured})}
+            content = self.content(graphs, family, variants)
+        atomic.write_bytes(path, content)
+        bundle = verified(path, content)
+        return Exported(path, bundle.manifest, bundle.identity, len(content))
+
+    def _peak_memory(self, path: Path, content: bytes) -> PeakMemory:
+        assert self.measure_memory is not None
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with TemporaryDirectory(prefix=".elfnet-", dir=path.parent) as staging:
+                finished = Path(staging) / "model.onnx"
+                finished.write_bytes(content)
+                return self.measure_memory(finished)
+        except OSError as error:
+            raise WorkError(f"cannot write {path}: {error.strerror or error}; what was there is intact") from error
+
+
+def default_point_of(family: Family) -> str:
+    """Return the point for clients that give none: `accurate`, or else the most accurate with early exits."""
+    early = [point for point in family.points if point.expected.exit_share[-1] < 1.0]
+    if not early:
+        return family.points[0].name
+    return next((point.name for point in early if point.name == "accurate"), most_accurate(early).name)
+
+
+def prepare(run: RunDirectory, network: StagedNetwork | None) -> tuple[RunParts, Splits, list[bytes]]:
+    """Read a run and its data, and export its stages.
+
+    Raises:
+        WorkError: The data has changed since training.
+    """
     parts = open_parts(run, network=network)
     splits = load_splits(run.recipe().data)
     run.info().require_same_data(splits.fingerprint, where=run.root)
     height, width, channels = parts.preprocess.shape
-    graphs = export_stages(parts.network, (channels, height, width))
-    measured = _compare_with_torch(parts, run.recipe().data, splits, graphs)
-    files = {
-        WEIGHTS: _serialised_weights(parts),
-        **{graph_name("float32", k + 1): graph for k, graph in enumerate(graphs)},
-    }
-    normalisation = Normalisation(parts.preprocess.mean, parts.preprocess.std)
+    return parts, splits, export_stages(parts.network, (channels, height, width))
+
+
+def make_variants(
+    run: RunDirectory,
+    precisions: Sequence[str],
+    graphs: Sequence[bytes],
+    splits: Splits,
+    parts: RunParts,
+    network: StagedNetwork | None,
+) -> list[MadeVariant]:
+    """Make the variants in other precisions; see `make_variant`."""
     if precisions:
         # `make_variant` reads this table; if it is not stored, only this function has the network to compute it.
         evaluate_run(run, "calibration", network=network)
-    others = [make_variant(run, precision, graphs, splits, normalisation) for precision in precisions]
-    for made in others:
-        files |= {graph_name(made.precision, k + 1): graph for k, graph in enumerate(made.graphs or ())}
-    manifest = _manifest(run, parts, files, measured, others)
-    if measure_memory is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=".elfnet-", dir=path.parent) as staging:
-            finished = Path(staging) / "bundle"
-            try:
-                write_bundle(finished, {**files, MANIFEST: manifest_text(manifest)}, as_directory=True)
-            except WorkError as error:
-                # The original message names a temporary folder.
-                reason = getattr(error.__cause__, "strerror", None) or error
-                raise WorkError(f"cannot write {path}: {reason}; what was there is intact") from error
-            measured = measured.model_copy(update={"peak_memory": measure_memory(finished)})
-        manifest = _manifest(run, parts, files, measured, others)
-    files[MANIFEST] = manifest_text(manifest)
-    write_bundle(path, files, as_directory=as_directory)
-    on_disk = sum(map(len, files.values())) if as_directory else path.stat().st_size
-    return Exported(path, manifest, on_disk)
+    normalisation = Normalisation(parts.preprocess.mean, parts.preprocess.std)
+    return [make_variant(run, precision, graphs, splits, normalisation) for precision in precisions]
 
 
-def _compare_with_torch(parts: RunParts, data: DataRecipe, splits: Splits, graphs: list[bytes]) -> Measured:
+def _measured_against_float32(made: MadeVariant) -> Measured:
+    full = {"full": made.against_float32.accuracy}
+    return Measured(accuracy=full, against_float32=made.against_float32, versions=package_versions())
+
+
+def compare_with_torch(
+    parts: RunParts, data: DataRecipe, splits: Splits, graphs: Sequence[bytes], engine: Engine
+) -> Measured:
     """Compare the graphs with torch on evenly spaced images of the calibration split.
+
+    Args:
+        parts: The run.
+        data: Its data settings.
+        splits: Its data.
+        graphs: The graphs of its stages, whose logits are compared.
+        engine: The engine that will run them; its answers are compared at some operating points.
 
     Raises:
         WorkError: The graphs differ from torch.
@@ -160,9 +262,7 @@ def _compare_with_torch(parts: RunParts, data: DataRecipe, splits: Splits, graph
         normalisation=normalisation,
         checkpoint_sha256=parts.checkpoint.sha256,
     )
-    # One thread, so that sums are computed in the same order every time.
     backend = OnnxBackend(graphs, threads=1)
-    engine = Engine(backend, parts.family)
     logits: list[NDArray[np.float32]] = []
     answers: dict[str, list[Answers]] = {name: [] for name in engine_points(parts.family)}
     cpu = torch.device("cpu")
@@ -175,62 +275,39 @@ def _compare_with_torch(parts: RunParts, data: DataRecipe, splits: Splits, graph
     parity = compare(table, parts.family, np.concatenate(logits), joined)
     require_parity(parity)
     accuracy = {name: float((found.prediction_N == table.labels_N).mean()) for name, found in joined.items()}
-    return Measured(accuracy=accuracy, parity=parity, versions=_versions())
+    return Measured(accuracy=accuracy, parity=parity, versions=package_versions())
 
 
-def _serialised_weights(parts: RunParts) -> bytes:
-    # Not np.ascontiguousarray, which would turn a scalar into an array of one element.
-    tensors = {name: tensor.contiguous().numpy() for name, tensor in parts.checkpoint.weights.items()}
-    return safetensors.numpy.save(tensors)
-
-
-def _variant_entry(made: MadeVariant, exits: int) -> Variant:
-    own = made.precision if made.graphs else "float32"
-    full = {"full": made.against_float32.accuracy}
-    return Variant(
-        precision=made.precision,  # type: ignore[arg-type]  # checked by the schema
-        graphs=tuple(graph_name(own, k + 1) for k in range(exits)),
-        family=made.family.to_dict(),
-        measured=Measured(accuracy=full, against_float32=made.against_float32, versions=_versions()),
-    )
-
-
-def _versions() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
+    """Return the versions of the packages involved."""
     return {name: version(name) for name in PACKAGES}
 
 
-def _manifest(
-    run: RunDirectory,
-    parts: RunParts,
-    files: dict[str, bytes],
-    measured: Measured,
-    others: Sequence[MadeVariant],
-) -> Manifest:
+def multiply_adds(parts: RunParts) -> MultiplyAdds:
+    """Count the multiply-adds of the network."""
     height, width, channels = parts.preprocess.shape
     cost = count_cost(parts.network, (channels, height, width))
-    graphs = tuple(graph_name("float32", k + 1) for k in range(len(cost.stages)))
-    return Manifest(
-        elfnet_version=__version__,
-        class_names=parts.class_names,
-        preprocessing=Preprocessing(
-            mode=parts.preprocess.mode,  # type: ignore[arg-type]  # checked by the schema
-            height=height,
-            width=width,
-            mean=parts.preprocess.mean,
-            std=parts.preprocess.std,
-            crop_share=parts.preprocess.crop_share,
-        ),
-        multiply_adds=MultiplyAdds(stages=cost.stages, heads=cost.heads, plain=cost.plain),
-        variants={
-            "float32": Variant(graphs=graphs, family=parts.family.to_dict(), measured=measured),
-            **{made.precision: _variant_entry(made, len(graphs)) for made in others},
-        },
-        files={name: File(sha256=sha256(content).hexdigest(), bytes=len(content)) for name, content in files.items()},
-        size_bytes=sum(map(len, files.values())),
-        provenance=Provenance(
-            recipe=without_directories(run.recipe().model_dump(mode="json")),
-            network=parts.signature,
-            data_fingerprint=run.info().data.fingerprint,
-            checkpoint_sha256=parts.checkpoint.sha256,
-        ),
+    return MultiplyAdds(stages=cost.stages, heads=cost.heads, plain=cost.plain)
+
+
+def preprocessing_of(parts: RunParts) -> Preprocessing:
+    """Return the preprocessing for the manifest."""
+    preprocess = parts.preprocess
+    return Preprocessing(
+        mode=preprocess.mode,  # type: ignore[arg-type]  # checked by the schema
+        height=preprocess.height,
+        width=preprocess.width,
+        mean=preprocess.mean,
+        std=preprocess.std,
+        crop_share=preprocess.crop_share,
+    )
+
+
+def provenance_of(run: RunDirectory, parts: RunParts) -> Provenance:
+    """Return the origin of the network for the manifest."""
+    return Provenance(
+        recipe=without_directories(run.recipe().model_dump(mode="json")),
+        network=parts.signature,
+        data_fingerprint=run.info().data.fingerprint,
+        checkpoint_sha256=parts.checkpoint.sha256,
     )

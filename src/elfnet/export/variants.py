@@ -32,8 +32,9 @@ from elfnet.evaluate.run import evaluate_run
 from elfnet.export.onnx_graph import cut_again
 from elfnet.export.parity import logits_of_backend
 from elfnet.inference.backends.build import open_backend
-from elfnet.inference.backends.onnxruntime import FEATURES, OnnxBackend, numbered
+from elfnet.inference.backends.onnxruntime import OnnxBackend
 from elfnet.inference.bundle.manifest import AgainstFloat32
+from elfnet.inference.bundle.stage_graph import FEATURES, numbered
 from elfnet.inference.engine import Backend
 from elfnet.inference.timing import taking_turns
 from elfnet.run.directory import RunDirectory

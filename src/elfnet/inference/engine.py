@@ -7,8 +7,9 @@ operating point lets no example exit, the head is not run.
 
 # Shapes: N examples per call, B examples that have not exited, E exits, C classes, K channels, H height, W width
 
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +50,15 @@ class Backend(Protocol):
         ...
 
 
+@runtime_checkable
+class PixelEngine(Protocol):
+    """An engine that also reads images before normalisation."""
+
+    def of_pixels(self, pixels_NHWK: NDArray[np.uint8], *, operating_point: str | float | None = None) -> "Answers":
+        """Classify uint8 images in the network's mode and size."""
+        ...
+
+
 ABSTAINED = -1
 """The prediction of an example whose confidence is too low."""
 
@@ -73,12 +83,14 @@ class Answers:
 
 
 @dataclass(frozen=True, eq=False)
-class _Plan:
+class Plan:
     """An operating point prepared for running. Immutable, so that one assignment switches it for all threads."""
 
     policy: Policy
     runs_head: tuple[bool, ...]
     cost_E: NDArray[np.float64]
+    inputs: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    """Of a bundle that is one file, the inputs that hold this point."""
 
 
 class Engine:
@@ -119,17 +131,17 @@ class Engine:
         self.backend, self.family = backend, family
         self._last = backend.exits - 1 if deepest_exit is None else deepest_exit
         self._abstain_below = abstain_below
-        self._plans = {point.name: self._plan(point.policy) for point in family.points}
+        self._plans = {point.name: self._prepare(point.policy) for point in family.points}
         self._current = self._plans[family.points[0].name]
 
-    def _plan(self, policy: Policy) -> _Plan:
+    def _prepare(self, policy: Policy) -> Plan:
         # All remaining examples exit at the deepest exit, so its head runs whatever the policy says.
         runs_head = tuple(policy.runs_head(k) or k == self._last for k in range(self.family.exits))
         cost_E = cost_to_exit(self.family.cost, self.family.head_cost, policy)
         if not policy.runs_head(self._last):
             cost_E = cost_E.copy()
             cost_E[self._last] += self.family.head_cost[self._last]
-        return _Plan(policy, runs_head, cost_E)
+        return Plan(policy, runs_head, cost_E)
 
     @property
     def operating_point(self) -> str:
@@ -160,20 +172,34 @@ class Engine:
         plans, reasons = {}, {}
         for point in self.family.points:
             policy, reasons[point.name] = without_unprofitable_exits(point, cost)
-            plans[point.name] = self._plan(policy)
+            plans[point.name] = self._prepare(policy)
         self._plans = plans
         self._current = plans[self.operating_point]
         return reasons
 
     def exits_in_use(self, point: str | float | None = None) -> tuple[bool, ...]:
         """Return for each exit whether its head is run at an operating point (default: the present one)."""
-        return (self._current if point is None else self._find(point)).runs_head
+        return self.plan(point).runs_head
 
-    def _find(self, point: str | float) -> _Plan:
+    def plan(self, point: str | float | None = None) -> Plan:
+        """Return a prepared operating point (default: the present one)."""
+        return self._current if point is None else self._find(point)
+
+    def _find(self, point: str | float) -> Plan:
         if isinstance(point, str):
             # The family refuses an unknown name and lists the choices.
             return self._plans.get(point) or self._plans[self.family.point(point).name]
         return self._plans[self.family.for_budget(point).name]
+
+    def warm_up(self, images_NKHW: NDArray[np.float32]) -> None:
+        """Run every set of heads once, because sessions without a head are built when they are first used."""
+        by_heads = {plan.runs_head: name for name, plan in self._plans.items()}
+        for name in by_heads.values():
+            self(images_NKHW, operating_point=name)
+        # The images may have left early; this runs every stage.
+        features = self.backend.start(images_NKHW)
+        for k in range(self.backend.exits):
+            features, _ = self.backend.run(k, features)
 
     def __call__(self, images_NKHW: NDArray[np.float32], *, operating_point: str | float | None = None) -> Answers:
         """Classify normalised images.
@@ -182,10 +208,10 @@ class Engine:
             images_NKHW: Images as `Preprocess` returns them.
             operating_point: Name or budget for this call only; None for the present point.
         """
-        plan = self._current if operating_point is None else self._find(operating_point)
+        plan = self.plan(operating_point)
         examples = len(images_NKHW)
         if examples == 0:
-            return _no_answers()
+            return no_answers()
         remaining_B = np.arange(examples)
         exit_N = np.empty(examples, dtype=np.int64)
         features = self.backend.start(images_NKHW)
@@ -222,7 +248,7 @@ class Engine:
         return Answers(prediction_N, confidence_N, exit_N, plan.cost_E[exit_N], probability_NC)
 
 
-def _no_answers() -> Answers:
+def no_answers() -> Answers:
     integers, floats = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float64)
     return Answers(integers, floats, integers, floats, np.empty((0, 0), dtype=np.float32))
 

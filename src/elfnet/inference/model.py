@@ -5,7 +5,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,9 @@ from PIL import Image
 from elfnet.calibrate.operating_point import OperatingPoint
 from elfnet.errors import RequestError
 from elfnet.inference.backends.build import open_backend
+from elfnet.inference.bundle.one_file import is_one_file, open_one_file
 from elfnet.inference.bundle.read import Bundle, open_bundle
-from elfnet.inference.engine import ABSTAINED, Answers, Engine
+from elfnet.inference.engine import ABSTAINED, Answers, Engine, PixelEngine
 from elfnet.inference.preprocess import ImageLike, Preprocess
 
 if TYPE_CHECKING:
@@ -35,6 +36,11 @@ class Prediction:
         exit: The exit taken, from 1 as in tables.
         cost: Cost relative to the plain backbone.
         top: The best classes with their probabilities, best first.
+
+    Example:
+        >>> from elfnet import Prediction
+        >>> Prediction("cat", 3, confidence=0.97, exit=1, cost=0.08, top=(("cat", 0.97), ("dog", 0.02))).label
+        'cat'
     """
 
     label: str | None
@@ -52,6 +58,14 @@ class Model:
         engine: Classifies arrays of normalised images.
         preprocess: Makes such arrays from files, PIL images and uint8 arrays.
         class_names: Names by class index.
+
+    Example:
+        >>> import numpy as np
+        >>> from elfnet import load
+        >>> model = load("digits.onnx")
+        >>> [prediction] = model.predict([np.zeros((32, 32), dtype=np.uint8)])
+        >>> prediction.label in model.class_names
+        True
     """
 
     def __init__(self, engine: Engine, preprocess: Preprocess, class_names: Sequence[str]) -> None:
@@ -106,15 +120,29 @@ class Model:
         all_images = as_list(images)
         answers: list[Prediction] = []
         for start in range(0, len(all_images), batch):
-            ready_NKHW = self.preprocess(all_images[start : start + batch], resize=resize)
-            answers += self.answer(ready_NKHW, operating_point=operating_point, top=top)
+            pixels_NHWK = self.preprocess.stack(all_images[start : start + batch], resize=resize)
+            answers += self.answer(pixels_NHWK, operating_point=operating_point, top=top)
         return answers
 
     def answer(
-        self, images_NKHW: NDArray[np.float32], *, operating_point: str | float | None = None, top: int = 5
+        self, pixels_NHWK: NDArray[np.uint8], *, operating_point: str | float | None = None, top: int = 5
     ) -> list[Prediction]:
-        """Classify one batch of images that `preprocess` returned."""
-        return list(self._predictions(self.engine(images_NKHW, operating_point=operating_point), top))
+        """Classify one batch of uint8 images in the network's mode and size."""
+        return list(self._predictions(self.classify(pixels_NHWK, operating_point=operating_point), top))
+
+    def classify(self, pixels_NHWK: NDArray[np.uint8], *, operating_point: str | float | None = None) -> Answers:
+        """Classify one batch of uint8 images in the network's mode and size, and return arrays."""
+        if isinstance(self.engine, PixelEngine):
+            return self.engine.of_pixels(pixels_NHWK, operating_point=operating_point)
+        return self.engine(self.preprocess.normalise(pixels_NHWK), operating_point=operating_point)
+
+    def warm_up(self) -> None:
+        """Run every part of the network once, because some are built when they are first used."""
+        blank_NHWK = np.zeros((1, *self.preprocess.shape), dtype=np.uint8)
+        if isinstance(self.engine, PixelEngine):
+            self.engine.of_pixels(blank_NHWK)
+        else:
+            self.engine.warm_up(self.preprocess.normalise(blank_NHWK))
 
     def _predictions(self, answers: Answers, top: int) -> Iterator[Prediction]:
         # A stable sort puts the first of equally probable classes first, as the prediction does.
@@ -150,27 +178,44 @@ def load(
     threads: int | None = None,
     deepest_exit: int | None = None,
     abstain_below: float = 0.0,
-    variant: str = "float32",
+    variant: str | None = None,
 ) -> Model:
-    """Load a bundle, and verify all of its files by their hashes.
+    """Load a bundle, and verify it by its hash.
 
     Args:
-        path: A `.elfnet` file, or a bundle directory.
+        path: An `.onnx` file that `elfnet export` wrote; or a bundle of an older version, a zip or a directory.
         backend: `onnxruntime`; or `openvino`, `torch`, `torch-compiled` if installed.
         threads: Threads per call; None for the backend's default.
         deepest_exit: All remaining images exit here (from 1), which bounds the worst-case cost.
         abstain_below: The model abstains if the confidence at the exit taken is lower.
-        variant: The precision, one of those in the bundle.
+        variant: The precision, one of those in the bundle; None for float32, or for that of an `.onnx` file.
 
     Raises:
         RequestError: There is no bundle at `path`, or an argument is invalid.
         WorkError: The bundle is damaged or was altered.
 
     Example:
-        model = load("runs/elf/elf.elfnet")
+        model = load("runs/elf/elf.onnx")
         model.set_operating_point(0.6)
         model.predict("cat.png")[0].label
+
+    Example:
+        >>> from elfnet import load
+        >>> model = load("digits.onnx")
+        >>> len(model.class_names)
+        10
     """
+    path = Path(path)
+    if is_one_file(path):
+        return _load_one_file(
+            path,
+            backend=backend,
+            threads=threads,
+            deepest_exit=deepest_exit,
+            abstain_below=abstain_below,
+            variant=variant,
+        )
+    variant = variant or "float32"
     bundle = open_bundle(path, variant=variant)
     precision = bundle.manifest.variants[variant].precision
     preprocess = bundle.manifest.preprocessing.preprocess()
@@ -191,6 +236,42 @@ def load(
         abstain_below=abstain_below,
     )
     return Model(engine, preprocess, bundle.manifest.class_names)
+
+
+def _load_one_file(
+    path: Path,
+    *,
+    backend: str,
+    threads: int | None,
+    deepest_exit: int | None,
+    abstain_below: float,
+    variant: str | None,
+) -> Model:
+    bundle = open_one_file(path, variant=variant)
+    manifest = bundle.manifest
+    preprocess = manifest.preprocessing.preprocess()
+    deepest = exit_from_zero(deepest_exit, bundle.family.exits)
+    engine: Engine
+    if backend == DEFAULT_BACKEND and variant != "bfloat16":
+        from elfnet.inference.one_file_engine import OneFileEngine
+
+        engine = OneFileEngine(bundle, threads=threads, deepest_exit=deepest, abstain_below=abstain_below)
+    else:
+        opened = open_backend(
+            backend,
+            graphs=bundle.stage_graphs,
+            network=lambda: _no_torch_network(path),
+            precision="bfloat16" if variant == "bfloat16" else "float32",
+            threads=threads,
+        )
+        engine = Engine(opened, bundle.family, deepest_exit=deepest, abstain_below=abstain_below)
+    return Model(engine, preprocess, manifest.class_names)
+
+
+def _no_torch_network(path: Path) -> NoReturn:
+    raise RequestError(
+        f"{path} holds no torch network; choose backend onnxruntime or openvino, or name the run directory"
+    )
 
 
 def _torch_network(bundle: Bundle, precision: str) -> "StagedNetwork":

@@ -66,8 +66,7 @@ def classify_files(
     pixels: list[NDArray[np.uint8]] = []
 
     def answers() -> Iterator[Classified]:
-        ready_NKHW = model.preprocess.normalise(np.stack(pixels))
-        for name, prediction in zip(names, model.answer(ready_NKHW, top=top), strict=True):
+        for name, prediction in zip(names, model.answer(np.stack(pixels), top=top), strict=True):
             yield Classified(name, prediction)
 
     for file in files:

@@ -58,10 +58,14 @@ class Preprocess:
 
     def __call__(self, images: Sequence[ImageLike], *, resize: bool = True) -> NDArray[np.float32]:
         """Convert images, of one kind or mixed, to float32 (N, K, H, W)."""
+        return self.normalise(self.stack(images, resize=resize))
+
+    def stack(self, images: Sequence[ImageLike], *, resize: bool = True) -> NDArray[np.uint8]:
+        """Convert images, of one kind or mixed, to the network's mode and size, uint8 (N, H, W, K)."""
         pixels_NHWK = np.empty((len(images), *self.shape), dtype=np.uint8)
         for position, image in enumerate(images):
             pixels_NHWK[position] = self.pixels(image, resize=resize)
-        return self.normalise(pixels_NHWK)
+        return pixels_NHWK
 
     def pixels(self, image: ImageLike | OpenImage, *, resize: bool = True) -> NDArray[np.uint8]:
         """Convert one image to the network's mode and size, uint8 (H, W, K).

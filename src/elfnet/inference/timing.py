@@ -183,21 +183,24 @@ def time_point(
     point: str,
     batches: Sequence[Images],
     *,
+    engine: Engine | None = None,
     plain: Backend | None = None,
     rounds: int = 5,
 ) -> PointTimes:
     """Measure an operating point: the engine, its stage calls alone and the plain network, in turn per batch.
 
     Args:
-        backend: The backend to measure.
+        backend: The staged backend to measure.
         family: The operating points.
         point: Name of the point to measure.
         batches: Normalised images; all batches of one size.
+        engine: The engine to measure; None for a staged engine on `backend`.
         plain: A backend of the backbone without exits, as a network with one exit.
         rounds: Measurements per batch.
     """
     recorder = RecordingBackend(backend)
-    recording, engine = Engine(recorder, family), Engine(backend, family)
+    recording = Engine(recorder, family)
+    engine = Engine(backend, family) if engine is None else engine
     answers: list[Answers] = []
     measured: list[dict[str, list[float]]] = []
     for images in batches:

@@ -1,6 +1,19 @@
 """Losses: base losses per example, class weights, deferred re-weighting, and the ELF loss over all exits.
 
 A base loss returns one value per example and exit. Class weights are applied by the reduction.
+
+Example:
+    A step of a training loop, with the logits of all exits in `logits_EBC`:
+
+    >>> import torch
+    >>> from elfnet.losses import DeferredReweighting, ELFLoss, LDAMLoss, class_weights
+    >>> counts = [5000, 500, 50]
+    >>> elf = ELFLoss(LDAMLoss(counts), threshold="2/C")
+    >>> reweighting = DeferredReweighting(class_weights(counts, "effective"), start=160)
+    >>> logits_EBC, labels_B = torch.zeros(4, 8, 3), torch.zeros(8, dtype=torch.long)
+    >>> loss, exit_B = elf(logits_EBC, labels_B, weights_C=reweighting(0))
+    >>> exit_B.tolist()
+    [3, 3, 3, 3, 3, 3, 3, 3]
 """
 
 from typing import TYPE_CHECKING
@@ -9,24 +22,26 @@ from elfnet.lazy import lazy_names
 
 if TYPE_CHECKING:
     from elfnet.losses.base import BaseLoss, Labels, build_loss
-    from elfnet.losses.cross_entropy import CrossEntropy, Focal
-    from elfnet.losses.elf import Distillation, ELFLoss, elf_per_sample
-    from elfnet.losses.ldam import LDAM, ldam_margins
-    from elfnet.losses.logit_adjusted import LogitAdjusted, log_prior
-    from elfnet.losses.weighting import class_weights, weighted_batch_mean, weights_in_force
+    from elfnet.losses.cross_entropy import CrossEntropyLoss, FocalLoss, ReferenceFocalLoss
+    from elfnet.losses.elf import Distillation, ELFLoss
+    from elfnet.losses.ldam import LDAMLoss, ldam_margins
+    from elfnet.losses.logit_adjusted import BalancedSoftmaxLoss, LogitAdjustedLoss, log_prior
+    from elfnet.losses.weighting import DeferredReweighting, class_weights, weighted_batch_mean, weights_in_force
 
 _MODULES = {
+    "BalancedSoftmaxLoss": "elfnet.losses.logit_adjusted",
     "BaseLoss": "elfnet.losses.base",
-    "CrossEntropy": "elfnet.losses.cross_entropy",
+    "CrossEntropyLoss": "elfnet.losses.cross_entropy",
+    "DeferredReweighting": "elfnet.losses.weighting",
     "Distillation": "elfnet.losses.elf",
     "ELFLoss": "elfnet.losses.elf",
-    "Focal": "elfnet.losses.cross_entropy",
-    "LDAM": "elfnet.losses.ldam",
+    "FocalLoss": "elfnet.losses.cross_entropy",
+    "LDAMLoss": "elfnet.losses.ldam",
     "Labels": "elfnet.losses.base",
-    "LogitAdjusted": "elfnet.losses.logit_adjusted",
+    "LogitAdjustedLoss": "elfnet.losses.logit_adjusted",
+    "ReferenceFocalLoss": "elfnet.losses.cross_entropy",
     "build_loss": "elfnet.losses.base",
     "class_weights": "elfnet.losses.weighting",
-    "elf_per_sample": "elfnet.losses.elf",
     "ldam_margins": "elfnet.losses.ldam",
     "log_prior": "elfnet.losses.logit_adjusted",
     "weighted_batch_mean": "elfnet.losses.weighting",
@@ -34,17 +49,19 @@ _MODULES = {
 }
 
 __all__ = [
-    "LDAM",
+    "BalancedSoftmaxLoss",
     "BaseLoss",
-    "CrossEntropy",
+    "CrossEntropyLoss",
+    "DeferredReweighting",
     "Distillation",
     "ELFLoss",
-    "Focal",
+    "FocalLoss",
+    "LDAMLoss",
     "Labels",
-    "LogitAdjusted",
+    "LogitAdjustedLoss",
+    "ReferenceFocalLoss",
     "build_loss",
     "class_weights",
-    "elf_per_sample",
     "ldam_margins",
     "log_prior",
     "weighted_batch_mean",

@@ -18,8 +18,13 @@ def log_probability_of(logits: Tensor, target: Tensor) -> Tensor:
     return chosen - logits.logsumexp(dim=-1)
 
 
-class CrossEntropy(BaseLoss):
-    """Cross-entropy: -log p[y]."""
+class CrossEntropyLoss(BaseLoss):
+    """Cross-entropy: -log p[y].
+
+    Example:
+        >>> CrossEntropyLoss()(torch.zeros(2, 4), torch.tensor([0, 3])).exp().tolist()
+        [4.0, 4.0]
+    """
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         return -log_probability_of(self.scaled(logits), target)
@@ -27,29 +32,46 @@ class CrossEntropy(BaseLoss):
 
 @LOSSES.register("ce")
 def build_cross_entropy(class_counts: Sequence[int], *, scale: float = 1.0, **_: Any) -> BaseLoss:  # noqa: ARG001
-    """Builder of `CrossEntropy`."""
-    return CrossEntropy(scale=scale)
+    """Builder of `CrossEntropyLoss`."""
+    return CrossEntropyLoss(scale=scale)
 
 
-class Focal(BaseLoss):
+class FocalLoss(BaseLoss):
     """Focal loss: -(1 - p[y])^gamma log p[y], which is cross-entropy at gamma 0.
 
     Class weights do not enter p[y].
     """
 
-    def __init__(self, *, gamma: float, scale: float = 1.0) -> None:
+    def __init__(self, gamma: float = 0.5, *, scale: float = 1.0) -> None:
         super().__init__(scale=scale)
         if gamma < 0:
             raise RequestError(f"criterion.focal_gamma={gamma} must not be negative; 0 is cross-entropy")
         self.gamma = gamma
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        log_p = log_probability_of(self.scaled(logits), target)
+        return self._focal(log_probability_of(self.scaled(logits), target))
+
+    def _focal(self, log_p: Tensor) -> Tensor:
         if self.gamma == 0:
             return -log_p
         # expm1 keeps 1 - p precise. The lower bound keeps the gradient finite at p = 1 if gamma is below 1.
         one_minus_p = (-torch.expm1(log_p)).clamp(min=torch.finfo(log_p.dtype).tiny)
         return -one_minus_p.pow(self.gamma) * log_p
+
+
+class ReferenceFocalLoss(FocalLoss):
+    """Focal loss as in the reference code of LDAM-DRW: with class weight w, p[y] is replaced by p[y]^w.
+
+    The loss is w (1 - p[y]^w)^gamma (-log p[y]), and the mean over a batch divides by its size instead of the sum of
+    weights. Without class weights it is `FocalLoss`. Effective-number weights have a mean of 0.17 over the images of
+    CIFAR-10-LT (ratio 100), so this makes steps about six times smaller from the start of re-weighting on.
+    """
+
+    weights_inside = True
+
+    def forward(self, logits: Tensor, target: Tensor, weights_C: Tensor | None = None) -> Tensor:
+        log_p = log_probability_of(self.scaled(logits), target)
+        return self._focal(log_p if weights_C is None else weights_C[target] * log_p)
 
 
 @LOSSES.register("focal")
@@ -60,5 +82,17 @@ def build_focal(
     scale: float = 1.0,
     **_: Any,
 ) -> BaseLoss:
-    """Builder of `Focal`."""
-    return Focal(gamma=focal_gamma, scale=scale)
+    """Builder of `FocalLoss`."""
+    return FocalLoss(focal_gamma, scale=scale)
+
+
+@LOSSES.register("focal-reference")
+def build_reference_focal(
+    class_counts: Sequence[int],  # noqa: ARG001 (part of the interface of builders)
+    *,
+    focal_gamma: float = 1.0,
+    scale: float = 1.0,
+    **_: Any,
+) -> BaseLoss:
+    """Builder of `ReferenceFocalLoss`."""
+    return ReferenceFocalLoss(focal_gamma, scale=scale)

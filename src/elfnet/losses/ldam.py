@@ -35,23 +35,39 @@ def ldam_margins(class_counts: Sequence[int], *, max_margin: float, power: float
     return raw_C * (max_margin / raw_C.max())
 
 
-class LDAM(BaseLoss):
+class LDAMLoss(BaseLoss):
     """LDAM: cross-entropy of scale * (cosine - margin), with the margin at the label only.
 
     The head returns cosines. The loss owns the scale.
+
+    Args:
+        class_counts: the number of training examples per class.
+        max_margin: the margin of the rarest class.
+        power: the margin of a class with n examples is proportional to n^-power.
+
+    Raises:
+        RequestError: a class has no training example, or the scale is not positive.
+
+    Example:
+        >>> loss = LDAMLoss([5000, 50])
+        >>> loss(torch.tensor([[0.9, -0.2]]), torch.tensor([0])).shape
+        torch.Size([1])
     """
 
     needs_cosines = True
     margins_C: Tensor
 
-    def __init__(self, margins_C: Tensor, *, scale: float) -> None:
-        super().__init__(scale=scale)
-        self.register_buffer("margins_C", margins_C.float(), persistent=False)
+    def __init__(
+        self, class_counts: Sequence[int], *, max_margin: float = 0.5, power: float = 0.25, scale: float = 30.0
+    ) -> None:
+        super().__init__(scale=scale, classes=len(class_counts))
+        self.keep_constant("margins_C", ldam_margins(class_counts, max_margin=max_margin, power=power))
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        classes = logits.shape[-1]
-        margin = self.margins_C[target].unsqueeze(-1) * functional.one_hot(target, classes)
-        return -log_probability_of(self.scale * (logits.float() - margin), target)
+        logits = self.checked(logits)
+        margins_C = self.constant("margins_C", logits)
+        margin = margins_C[target].unsqueeze(-1) * functional.one_hot(target, logits.shape[-1])
+        return -log_probability_of(self.scale * (logits - margin), target)
 
 
 @LOSSES.register("ldam")
@@ -63,5 +79,5 @@ def build_ldam(
     scale: float = 30.0,
     **_: Any,
 ) -> BaseLoss:
-    """Builder of `LDAM`."""
-    return LDAM(ldam_margins(class_counts, max_margin=ldam_max_margin, power=ldam_power), scale=scale)
+    """Builder of `LDAMLoss`."""
+    return LDAMLoss(class_counts, max_margin=ldam_max_margin, power=ldam_power, scale=scale)

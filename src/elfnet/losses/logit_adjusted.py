@@ -35,34 +35,48 @@ def log_prior(class_counts: Sequence[int]) -> Tensor:
     return (counts_C / counts_C.sum()).log()
 
 
-class LogitAdjusted(BaseLoss):
+class LogitAdjustedLoss(BaseLoss):
     """Cross-entropy of (scale * logits + tau log prior).
 
     The prior is added in training only. So the logits, which give confidence and prediction, do not favour frequent
     classes.
+
+    Args:
+        class_counts: the number of training examples per class.
+
+    Raises:
+        RequestError: a class has no training example, or tau is negative.
     """
 
     shift_C: Tensor
 
-    def __init__(self, log_prior_C: Tensor, *, tau: float, scale: float = 1.0) -> None:
-        super().__init__(scale=scale)
+    def __init__(self, class_counts: Sequence[int], *, tau: float = 1.0, scale: float = 1.0) -> None:
+        super().__init__(scale=scale, classes=len(class_counts))
         if tau < 0:
             raise RequestError(f"criterion.adjust_tau={tau} must not be negative; 0 is cross-entropy")
-        self.register_buffer("shift_C", (tau * log_prior_C).float(), persistent=False)
+        self.keep_constant("shift_C", tau * log_prior(class_counts))
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return -log_probability_of(self.scaled(logits) + self.shift_C, target)
+        scaled = self.scaled(logits)
+        return -log_probability_of(scaled + self.constant("shift_C", scaled), target)
+
+
+class BalancedSoftmaxLoss(LogitAdjustedLoss):
+    """Balanced softmax, -log(n[y] exp z[y] / sum_c n[c] exp z[c]): the logit-adjusted loss at tau = 1."""
+
+    def __init__(self, class_counts: Sequence[int], *, scale: float = 1.0) -> None:
+        super().__init__(class_counts, tau=1.0, scale=scale)
 
 
 @LOSSES.register("logit-adjusted")
 def build_logit_adjusted(
     class_counts: Sequence[int], *, adjust_tau: float = 1.0, scale: float = 1.0, **_: Any
 ) -> BaseLoss:
-    """Builder of `LogitAdjusted`."""
-    return LogitAdjusted(log_prior(class_counts), tau=adjust_tau, scale=scale)
+    """Builder of `LogitAdjustedLoss`."""
+    return LogitAdjustedLoss(class_counts, tau=adjust_tau, scale=scale)
 
 
 @LOSSES.register("balanced-softmax")
 def build_balanced_softmax(class_counts: Sequence[int], *, scale: float = 1.0, **_: Any) -> BaseLoss:
-    """Balanced softmax, -log(n[y] exp z[y] / sum_c n[c] exp z[c]): the logit-adjusted loss at tau = 1."""
-    return LogitAdjusted(log_prior(class_counts), tau=1.0, scale=scale)
+    """Builder of `BalancedSoftmaxLoss`."""
+    return BalancedSoftmaxLoss(class_counts, scale=scale)

@@ -5,8 +5,9 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from elfnet.errors import RequestError
 from elfnet.registry import Registry
@@ -40,19 +41,26 @@ def _inverse_sqrt(counts_C: Floats, _beta: float) -> Floats:
     return 1 / np.sqrt(counts_C)
 
 
-def class_weights(kind: str, class_counts: Sequence[int], *, beta: float = 0.9999) -> Floats:
+def class_weights(
+    class_counts: Sequence[int],
+    kind: str = "effective",
+    *,
+    beta: float = 0.9999,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
     """The weight of each class, shape (C,), scaled so that the weights sum to C.
 
     Args:
-        kind: the name of the weighting: `none`, `effective`, `inverse` or `inverse_sqrt`.
         class_counts: the number of training examples per class.
+        kind: the name of the weighting: `none`, `effective`, `inverse` or `inverse_sqrt`.
         beta: the parameter of `effective`.
+        dtype: of the result; weights are computed in float64.
 
     Raises:
         RequestError: the name is unknown, a class has no training example, or beta is out of range.
 
     Example:
-        >>> class_weights("inverse", [30, 10]).tolist()
+        >>> class_weights([30, 10], "inverse").tolist()
         [0.5, 1.5]
     """
     counts_C = np.asarray(class_counts, dtype=np.float64)
@@ -62,8 +70,7 @@ def class_weights(kind: str, class_counts: Sequence[int], *, beta: float = 0.999
             f"class {empty} has no training example, so its weight is undefined; drop it or add examples"
         )
     raw_C = WEIGHTINGS[kind](counts_C, beta)
-    scaled_C: Floats = raw_C * (len(raw_C) / raw_C.sum())
-    return scaled_C
+    return torch.from_numpy(raw_C * (len(raw_C) / raw_C.sum())).to(dtype)
 
 
 def weights_in_force(epoch: int, *, reweight: str, start: int) -> str:
@@ -74,6 +81,38 @@ def weights_in_force(epoch: int, *, reweight: str, start: int) -> str:
         ['none', 'effective']
     """
     return reweight if epoch >= start else "none"
+
+
+class DeferredReweighting(nn.Module):
+    """Deferred re-weighting (DRW): weights of 1 before epoch `start`, the given class weights from then on.
+
+    It is a pure function of the epoch, so there is nothing to save or restore.
+
+    Args:
+        weights_C: class weights, such as those of `class_weights`.
+        start: the first epoch, counted from 0, in which they apply.
+        name: the name of the weights, for logs.
+
+    Example:
+        >>> reweighting = DeferredReweighting(class_weights([30, 10], "inverse"), start=160)
+        >>> reweighting(159).tolist(), reweighting(160).tolist()
+        ([1.0, 1.0], [0.5, 1.5])
+    """
+
+    weights_C: Tensor
+
+    def __init__(self, weights_C: Tensor, *, start: int, name: str = "effective") -> None:
+        super().__init__()
+        self._start, self._name = start, name
+        self.register_buffer("weights_C", weights_C, persistent=False)
+
+    def in_force(self, epoch: int) -> str:
+        """The name of the weights of an epoch, `none` before `start`."""
+        return weights_in_force(epoch, reweight=self._name, start=self._start)
+
+    def forward(self, epoch: int) -> Tensor:
+        """The weight of each class in an epoch, shape (C,)."""
+        return self.weights_C if epoch >= self._start else torch.ones_like(self.weights_C)
 
 
 def weighted_batch_mean(loss_B: Tensor, weight_B: Tensor, divisor: Tensor | None = None) -> Tensor:

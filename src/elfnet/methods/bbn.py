@@ -1,8 +1,10 @@
 """BBN (Zhou et al. 2020): one branch for the original data, one for rare classes, and a gradual shift between them.
 
-Every step runs two batches through a shared backbone, and then each through its own branch. The first batch is sampled
-uniformly from the images, the second mostly from rare classes. Logits and loss are weighted means of both branches. The
-weight of the first falls from 1 to 0 during training. A step costs as much as two steps of an ordinary network.
+Every step runs two batches through a shared backbone, one after the other, and then each through its own branch. The
+first batch is sampled uniformly from the images, the second mostly from rare classes. With share a of the first branch,
+one classifier reads [2 a f, 2 (1 - a) g] of the pooled features f and g of both branches, and the loss is a L(first
+label) + (1 - a) L(second label). The share falls from 1 to 0 during training; at inference it is 0.5. A step costs as
+much as two steps of an ordinary network.
 """
 
 # Shapes: B batch of each branch, b both batches of this process, C classes
@@ -13,8 +15,8 @@ from torch import Tensor, nn
 from elfnet.data.loading.feed import TrainingBatch
 from elfnet.losses.base import Labels
 from elfnet.methods.mixup import MixedBatch
-from elfnet.models.build import TwoBranchHead
 from elfnet.models.staged import StagedNetwork, reset_compiler
+from elfnet.models.two_branches import TwoBranchHead
 
 
 class CumulativeSchedule:
@@ -56,9 +58,8 @@ class BilateralForward(nn.Module):
         return run(images, share)[None], torch.ones_like(target_B, dtype=torch.bool)[None]
 
     def _run_branches(self, images: Tensor, share: Tensor) -> Tensor:
-        features = self.network.stages[0](images)
-        half = len(features) // 2
-        head = self.network.heads[0]
+        head, half = self.network.heads[0], len(images) // 2
         assert isinstance(head, TwoBranchHead)
-        logits_BC: Tensor = share * head.frequent(features[:half]) + (1 - share) * head.rare(features[half:])
-        return logits_BC
+        # Two passes: batch norm in training must not mix the statistics of the two samplers.
+        frequent, rare = (self.network.stages[0](part) for part in (images[:half], images[half:]))
+        return head.classify(head.trunk.mix(frequent, rare, share))

@@ -1,22 +1,20 @@
 """Build networks: the registry of backbones, networks from plain arguments or from a recipe, and their signatures."""
 
-# Shapes: B batch, C classes
-
-from copy import deepcopy
 from functools import partial
 
-from torch import Tensor, nn
+from torch import nn
 
 from elfnet.errors import RequestError
 from elfnet.models.cifar_resnet import cifar_resnet, initialise_convolutions
 from elfnet.models.densenet import SMALLEST_IMAGE, densenet, zero_bias
 from elfnet.models.experts import ExpertNetwork, copy_group
-from elfnet.models.heads import CLASSIFIERS, Head, exit_head, final_head
+from elfnet.models.heads import Head, exit_head, final_head
 from elfnet.models.mlp import initialise_dense, staged_mlp
 from elfnet.models.msdnet import CLASSIFIER_FILTERS, PackedBackbone, msdnet
 from elfnet.models.pretrained import LoadedWeights, load_backbone_weights
 from elfnet.models.resnet import imagenet_resnet, initialise_fan_out
 from elfnet.models.staged import TRUNKS, Architecture, Backbone, StagedNetwork, Trunk
+from elfnet.models.two_branches import two_branch_network
 from elfnet.recipe.schema import ModelRecipe
 from elfnet.registry import Registry
 
@@ -118,6 +116,7 @@ def build_network(
         RequestError: a name is unknown, or the backbone does not support the setting.
 
     Example:
+        >>> from elfnet import build_network
         >>> build_network("resnet32", classes=10).exits
         4
     """
@@ -141,45 +140,6 @@ def build_network(
         network = StagedNetwork([nn.Sequential(*cut.stages)], [last], classes=classes)
     _initialise(network, architecture)
     return network
-
-
-class TwoBranchHead(nn.Module):
-    """The head of BBN: two heads on the same features, each a block, a pool and a classifier.
-
-    `forward` returns the mean of their logits. Training runs the two heads separately.
-
-    Args:
-        frequent: the branch for the original distribution.
-        rare: the branch for rare classes.
-    """
-
-    def __init__(self, frequent: Head, rare: Head) -> None:
-        super().__init__()
-        self.frequent = frequent
-        self.rare = rare
-
-    def forward(self, features: Tensor) -> Tensor:
-        logits_BC: Tensor = (self.frequent(features) + self.rare(features)) / 2
-        return logits_BC
-
-
-def two_branch_network(name: str, cut: Backbone, *, classes: int, kind: str) -> StagedNetwork:
-    """The network of BBN: shared up to the last residual block, which exists twice, each with a classifier.
-
-    Args:
-        name: the name of the backbone, for messages.
-        cut: the backbone.
-        kind: the kind of the classifiers.
-
-    Raises:
-        RequestError: the backbone has no residual blocks.
-    """
-    *before, last = cut.stages
-    if not name.startswith("resne") or not isinstance(last, nn.Sequential):
-        raise RequestError(f"model.branches=2 needs residual blocks, and {name} has none; use a resnet")
-    *shared, block = last.children()
-    heads = [Head(trunk, CLASSIFIERS[kind](cut.channels[-1], classes)) for trunk in (block, deepcopy(block))]
-    return StagedNetwork([nn.Sequential(*before, *shared)], [TwoBranchHead(*heads)], classes=classes)
 
 
 def _require_repeatable(backbone: str, experts: int, *, with_exits: bool) -> None:

@@ -71,7 +71,10 @@ class Head(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Map features (B, F, H, W) to logits (B, C)."""
-        features = self.trunk(features)
+        return self.classify(self.trunk(features))
+
+    def classify(self, features: Tensor) -> Tensor:
+        """Map the output of the trunk to logits (B, C): pool and classifier."""
         # The meta device does not support autocast. Costs can be counted on it without computing anything.
         device = "cpu" if features.is_meta else features.device.type
         with torch.autocast(device_type=device, enabled=False):

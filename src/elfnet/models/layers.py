@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -48,13 +49,19 @@ def freeze_all_but(network: StagedNetwork, learns: Callable[[str], bool]) -> Non
     training_mode(network)
 
 
-def training_mode(network: StagedNetwork, around: nn.Module | None = None) -> None:
+def training_mode(
+    network: StagedNetwork, around: nn.Module | None = None, *, frozen: Literal["eval", "train"] = "eval"
+) -> None:
     """Call `.train()`, but keep frozen stages and frozen parts of heads in evaluation mode.
 
     Args:
         around: a module that contains the network and is set to training mode, too.
+        frozen: `train` sets frozen parts to training mode, too. Their batch norms then use and follow the statistics of
+            the batches.
     """
     (around or network).train()
+    if frozen == "train":
+        return
     for part in [*network.stages, *(child for head in network.heads for child in head.children())]:
         parameters = list(part.parameters())
         if parameters and not any(parameter.requires_grad for parameter in parameters):

@@ -46,6 +46,9 @@ class StagedNetwork(nn.Module):
         ValueError: the numbers of stages and heads differ, or are zero.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from elfnet import StagedNetwork
         >>> net = StagedNetwork([nn.Flatten(), nn.Linear(12, 8)], [nn.Linear(12, 3), nn.Linear(8, 3)], classes=3)
         >>> net(torch.zeros(5, 3, 2, 2)).shape
         torch.Size([2, 5, 3])

@@ -23,6 +23,7 @@ def check_compatible(recipe: "Recipe") -> None:
         _check_refit,
         _check_branches,
         _check_experts,
+        _check_protocol,
     ):
         check(recipe)
 
@@ -52,6 +53,8 @@ def _check_model_and_training(recipe: "Recipe") -> None:
             "train.schedule=one-cycle needs a warm-up: set train.warmup_epochs, to about a third of "
             "train.schedule_epochs"
         )
+    if recipe.train.schedule == "one-cycle" and recipe.train.lr_update == "epoch":
+        raise ValueError("train.schedule=one-cycle changes the rate in every step: set train.lr_update=step")
     if recipe.train.prune:
         prune = f"train.prune={recipe.train.prune:g}"
         if not recipe.model.exits or recipe.exits.rule != "elf":
@@ -154,6 +157,27 @@ def _check_experts(recipe: "Recipe") -> None:
             raise ValueError(f"model.experts={experts} {reason}")
 
 
+def _check_protocol(recipe: "Recipe") -> None:
+    if recipe.data.protocol != "ldam-drw":
+        return
+    for holds, setting, way_out in (
+        (
+            recipe.exits.logit_adjustment == "off",
+            f"exits.logit_adjustment={recipe.exits.logit_adjustment}",
+            "set it to off",
+        ),
+        (
+            recipe.refit.method not in ("tau-norm", "logit-adjustment") or len(recipe.refit.taus) == 1,
+            f"refit.method={recipe.refit.method}",
+            "give one tau, such as --refit.taus 1",
+        ),
+    ):
+        if not holds:
+            raise ValueError(
+                f"{setting} chooses tau on calibration images, and data.protocol=ldam-drw has none; {way_out}"
+            )
+
+
 def _check_refit(recipe: "Recipe") -> None:
     method, model = recipe.refit.method, recipe.model
     if method == "none" and recipe.refit.run:
@@ -166,6 +190,8 @@ def _check_refit(recipe: "Recipe") -> None:
             f"model.head={model.head} and refit.method={method}: scaled classifiers are for LWS only; set "
             "refit.method=lws and model.head=scaled, or neither"
         )
+    if recipe.refit.batch_norm == "train" and method not in ("crt", "lws"):
+        raise ValueError(f"refit.batch_norm=train is for refit.method=crt or lws, not {method}; leave it out")
     _check_second_stage(recipe)
     if method == "none":
         return
@@ -174,7 +200,10 @@ def _check_refit(recipe: "Recipe") -> None:
     any_head = method in ("balanced", "crt")
     for holds, reason in (
         (not (starts_from_run and model.weights), "starts from the weights of a run: leave model.weights out"),
-        (model.branches == 1, "refits one classifier per exit, and BBN has two: set model.branches=1"),
+        (
+            model.branches == 1,
+            "refits classifiers of one branch, and BBN has two branches: set model.branches=1",
+        ),
         (
             not starts_from_run or recipe.train.backbone_lr_factor == 1,
             "does not train the backbone: leave train.backbone_lr_factor out",

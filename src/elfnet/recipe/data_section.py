@@ -53,6 +53,12 @@ class DataRecipe(Section):
         "divided between splits",
     )
     hub: str = Field(default="", description="source=hub: name of the data set on the hub (needs the package datasets)")
+    protocol: Literal["calibrated", "ldam-drw"] = Field(
+        default="calibrated",
+        description="calibrated: three disjoint splits; ldam-drw (CIFAR): data, schedule and reporting of LDAM-DRW's "
+        "reference code: its training images, no calibration split, fixed normalisation, a learning rate per epoch, "
+        "test accuracy after every epoch, and thresholds fixed in advance",
+    )
     profile: Literal["exponential", "pareto", "step", "counts", "none"] = Field(
         default="exponential", description="shape of the long tail of training counts; none: keep all training examples"
     )
@@ -191,8 +197,23 @@ class DataRecipe(Section):
     def _consistent(self) -> "DataRecipe":
         if self.profile == "counts" and not self.counts:
             raise ValueError("profile=counts needs data.counts, for example 500,100,20")
+        if self.protocol == "ldam-drw":
+            self._check_protocol()
         if self.few_below > self.many_above + 1:
             raise ValueError(f"few_below={self.few_below} overlaps many_above={self.many_above}; lower it")
         if 0 < self.resize < self.image_size:
             raise ValueError(f"resize={self.resize} is below image_size={self.image_size}; raise it, or set it to 0")
         return self
+
+    def _check_protocol(self) -> None:
+        """Refuse settings of other data under data.protocol=ldam-drw."""
+        for holds, setting, way_out in (
+            (self.source in ("cifar10", "cifar100"), f"source={self.source}", "use cifar10-lt or cifar100-lt"),
+            (self.profile in ("exponential", "step"), f"profile={self.profile}", "use exponential or step"),
+            (self.step_tail_fraction == 0.5, f"step_tail_fraction={self.step_tail_fraction:g}", "leave it out"),
+            (self.largest == 0, f"largest={self.largest}", "leave it out"),
+            (self.class_order_seed == -1, f"class_order_seed={self.class_order_seed}", "leave it out"),
+            (self.normalise == "auto", f"normalise={self.normalise}", "leave it out"),
+        ):
+            if not holds:
+                raise ValueError(f"protocol=ldam-drw fixes the data, and data.{setting} changes it; {way_out}")

@@ -41,11 +41,16 @@ class AboutMethod:
         summary: One line.
         paper: Where the method was published.
         changes: What it changes compared with plain training.
+        follows: What it follows (its paper, its reference code), and where it deviates and why. Every row of a table
+            states this; empty for other methods.
+        tested: The test behind that statement.
     """
 
     summary: str
     paper: str
     changes: str
+    follows: str = ""
+    tested: str = ""
 
 
 def shipped_methods() -> dict[str, AboutMethod]:
@@ -53,7 +58,7 @@ def shipped_methods() -> dict[str, AboutMethod]:
     found = {}
     for name, text in sorted(_shipped("method").items()):
         about = parse_toml(text)["about"]
-        found[name] = AboutMethod(_first_line(text), about["paper"], about["changes"])
+        found[name] = AboutMethod(_first_line(text), **about)
     return found
 
 
@@ -62,7 +67,13 @@ def _first_line(text: str) -> str:
 
 
 def recipe_names() -> list[str]:
-    """Names of all shipped recipes, as `DATA/METHOD`."""
+    """Names of all shipped recipes, as `DATA/METHOD`.
+
+    Example:
+        >>> from elfnet import recipe_names
+        >>> "cifar10-lt/elf-ldam-drw" in recipe_names()
+        True
+    """
     return [f"{data}/{method}" for data in sorted(_shipped("data")) for method in sorted(_shipped("method"))]
 
 
@@ -185,6 +196,7 @@ def load_recipe(name: str = DEFAULT_RECIPE, overrides: Mapping[str, Any] | None 
         WorkError: If the file cannot be read.
 
     Example:
+        >>> from elfnet import load_recipe
         >>> load_recipe("cifar10-lt/elf-ce-drw", {"train.epochs": 40, "data.ratio": 50}).train.epochs
         40
     """

@@ -112,10 +112,14 @@ class ExitsRecipe(Section):
 class CriterionRecipe(Section):
     """Loss, class weights and distillation between exits."""
 
-    loss: Literal["ce", "focal", "ldam", "balanced-softmax", "logit-adjusted"] = Field(
-        default="ce", description="loss at every exit"
+    loss: Literal["ce", "focal", "focal-reference", "ldam", "balanced-softmax", "logit-adjusted"] = Field(
+        default="ce",
+        description="loss at every exit; focal-reference: focal loss as in the reference code of LDAM-DRW, with class "
+        "weights inside the probability",
     )
-    focal_gamma: NonNegative = Field(default=0.5, description="loss=focal: exponent gamma; 0 is cross-entropy")
+    focal_gamma: NonNegative = Field(
+        default=0.5, description="loss=focal, focal-reference: exponent gamma; 0 is cross-entropy"
+    )
     ldam_max_margin: NonNegative = Field(default=0.5, description="loss=ldam: margin of the rarest class")
     ldam_power: NonNegative = Field(
         default=0.25, description="loss=ldam: the margin of a class with n examples is proportional to n^-power"
@@ -197,6 +201,11 @@ class TrainRecipe(Section):
     )
     lr_factor: PositiveFloat = Field(
         default=0.01, description="schedule=steps: factor applied to the learning rate at each drop"
+    )
+    lr_update: Literal["step", "epoch"] = Field(
+        default="step",
+        description="how often the learning rate of warm-up and cosine changes: every step, or once per epoch, as in "
+        "much of the published code",
     )
     ema_decay: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.0,
@@ -308,6 +317,11 @@ class RefitRecipe(Section):
         default=0.1, description="method=balanced: initial learning rate of the second stage; it falls to zero"
     )
     weight_decay: NonNegative = Field(default=5e-4, description="method=balanced: weight decay of the new classifiers")
+    batch_norm: Literal["frozen", "train"] = Field(
+        default="frozen",
+        description="method=crt or lws: batch norm of the frozen layers. frozen: the statistics of the run; train: "
+        "those of the batch, and running statistics that follow, as in the authors' code",
+    )
     taus: tuple[NonNegative, ...] = Field(
         default=tuple(tau / 10 for tau in range(21)),
         min_length=1,
@@ -335,7 +349,13 @@ class TrackRecipe(Section):
 
 
 class Recipe(Section):
-    """Everything that determines a run."""
+    """Everything that determines a run.
+
+    Example:
+        >>> from elfnet import Recipe
+        >>> Recipe().model.backbone
+        'resnet32'
+    """
 
     data: DataRecipe = DataRecipe()
     model: ModelRecipe = ModelRecipe()

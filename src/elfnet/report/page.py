@@ -45,8 +45,11 @@ def write_report(
         WorkError: files of a run are damaged, or the report cannot be written.
 
     Example:
-        >>> write_report(["runs/first"])  # doctest: +SKIP
-        PosixPath('runs/first/report.html')
+        >>> from elfnet import calibrate_run, measure_run, open_run, write_report
+        >>> run = open_run("runs/first")
+        >>> results = measure_run(run, calibrate_run(run))
+        >>> write_report([run], with_images=False).name
+        'report.html'
     """
     records = read_runs(runs)
     first = runs[0]

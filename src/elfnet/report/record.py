@@ -224,6 +224,7 @@ def _open_table(directory: RunDirectory, family: Family, results: Results) -> Ex
 _LOSSES = {
     "ce": "CE",
     "focal": "Focal",
+    "focal-reference": "FocalReference",
     "ldam": "LDAM",
     "balanced-softmax": "BalancedSoftmax",
     "logit-adjusted": "LogitAdjusted",
@@ -274,7 +275,10 @@ def method_name(recipe: Recipe) -> str:
     name += _POLICIES.get(recipe.data.policy, "") + _MIXINGS.get(recipe.train.mix, "")
     if recipe.model.experts > 1:
         name += f", {recipe.model.experts} experts"
-    return name if recipe.refit.method == "none" else f"{_REFITS[recipe.refit.method]} on {name}"
+    refit = _REFITS.get(recipe.refit.method, "")
+    if recipe.refit.method in ("crt", "lws") and recipe.refit.batch_norm == "frozen":
+        refit += " (fast)"
+    return f"{refit} on {name}" if refit else name
 
 
 def _exits(recipe: Recipe) -> str:

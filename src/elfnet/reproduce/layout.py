@@ -10,11 +10,11 @@ from typing import Any
 from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.report.formatting import DASH
 from elfnet.report.html import Heading
-from elfnet.reproduce.paper_table import BUDGET_POINTS, FULL_DEPTH, PAPER_RULE
+from elfnet.reproduce.paper_table import BUDGET_POINTS, FULL_DEPTH, PAPER_RULE, UNTUNED
 
 NOT_RUN = "not run"
 NOT_IN_PAPER = "not in the paper's table"
-POINT_LABELS = {FULL_DEPTH: "full depth", PAPER_RULE: "one s", "within-1": "per exit"}
+POINT_LABELS = {FULL_DEPTH: "full depth", PAPER_RULE: "one s", "within-1": "per exit", UNTUNED: "untuned"}
 QUOTED, DIFFERS = "†", "*"
 
 Content = Mapping[str, Any]
@@ -68,11 +68,15 @@ def overview_grid(table: Content) -> Grid:
     point = PAPER_RULE if of_paper else FULL_DEPTH
     headings = [Heading("system", numeric=False)]
     for column in columns:
-        headings += [Heading("ours", column["label"]), Heading(table["source"], column["label"])]
+        shown = ("ours", "untuned", "paper") if of_paper else ("ours", table["source"])
+        headings += [Heading(name, column["label"]) for name in shown]
     rows = []
     for row in table["rows"]:
         cells = [_cell(table, row, column) for column in columns]
-        texts = [text for cell in cells for text in (_our_text(row, cell, point), _paper_text(row, cell))]
+        texts = []
+        for cell in cells:
+            untuned = [_untuned_text(cell)] if of_paper else []
+            texts += [_our_text(row, cell, point), *untuned, _paper_text(row, cell)]
         rows.append([row["label"], *texts])
     in_paper = [row["in_paper"] for row in table["rows"]]
     rules = frozenset(i for i in range(1, len(in_paper)) if in_paper[i] != in_paper[i - 1])
@@ -85,6 +89,7 @@ def details_grid(table: Content, column: Content) -> Grid:
     """Return one column: every system at full depth and its operating points, with accuracy by frequency group."""
     groups = GROUP_NAMES if table["has_groups"] else ()
     headings = [Heading("system", numeric=False), Heading("point", numeric=False), Heading("n")]
+    headings += [Heading("labels used")]
     headings += [Heading(name, "ours") for name in ("all", *GROUP_NAMES, "cost")]
     headings += [Heading(name, table["source"]) for name in ("all", *groups, "cost")]
     rows: list[list[str]] = []
@@ -95,10 +100,10 @@ def details_grid(table: Content, column: Content) -> Grid:
         cell = _cell(table, row, column)
         paper = _paper_texts(row, cell, groups)
         if cell["state"] == NOT_RUN:
-            rows.append([row["label"], NOT_RUN if row["can_run"] else DASH, *[""] * (2 + 1 + len(GROUP_NAMES)), *paper])
+            rows.append([row["label"], NOT_RUN if row["can_run"] else DASH, *[""] * (3 + 1 + len(GROUP_NAMES)), *paper])
             continue
         shown = [name for name in POINT_LABELS if cell["points"].get(name)]
-        shown = shown if cell["exits"] > 1 else shown[:1]
+        shown = shown if cell["exits"] > 1 else [name for name in shown if name in (FULL_DEPTH, UNTUNED)]
         compared = PAPER_RULE if PAPER_RULE in shown else FULL_DEPTH
         for name in shown:
             point = cell["points"][name]
@@ -106,8 +111,9 @@ def details_grid(table: Content, column: Content) -> Grid:
             rows.append(
                 [
                     row["label"] if name == shown[0] else "",
-                    POINT_LABELS[name],
+                    f"{cell['untuned_setting']}, fixed" if name == UNTUNED else POINT_LABELS[name],
                     str(point["n"]),
+                    f"{cell['labels_used'][name]:,}",
                     *(spread_text(accuracy, percent=True) for accuracy in accuracies),
                     spread_text(point["mean_cost"]),
                     *(paper if name == compared else [""] * len(paper)),
@@ -183,6 +189,11 @@ def _our_text(row: Content, cell: Content, name: str) -> str:
     return f"{spread_text(point['accuracy'], percent=True)} ({point['mean_cost']['mean']:.3f}; n = {point['n']})"
 
 
+def _untuned_text(cell: Content) -> str:
+    """The result with nothing chosen on the calibration split; empty if nothing is chosen there, or it is unknown."""
+    return _budget_text(cell["points"][UNTUNED]) if cell["points"].get(UNTUNED) else ""
+
+
 def _paper_text(row: Content, cell: Content) -> str:
     if cell["paper"] is None:
         return DASH
@@ -225,7 +236,7 @@ def _notes(table: Content) -> list[str]:
     notes += [_shared_training_note(training) for training in table["shared_trainings"]]
     notes += [
         f"{row} runs two batches per training step, one through each branch: training costs twice that of row "
-        f"{table['baseline']}. At inference the branches share all but the last block and the classifier, so that it "
+        f"{table['baseline']}. At inference the branches share all but the last block, so that it "
         "costs little more; the paper counts +100 %."
         for row in table["trained_at_double_cost"]
     ]
@@ -265,13 +276,24 @@ def _reading_notes(table: Content) -> list[str]:
         f"of row {baseline}.",
         "Operating points, chosen on the calibration split: full depth; one s, the most accurate single threshold for "
         "all exits (the paper's rule); per exit, the cheapest thresholds that lose at most one point of accuracy. A "
-        "network with one exit has full depth only.",
+        "network with one exit has full depth only. Untuned, fixed: the same network with nothing chosen there.",
+        "Labels used: labelled images outside training on which something was chosen (tau, thresholds, scales).",
         _published_note(table),
     ]
     if any(budgets_grid(table, column) for column in table["columns"]):
         notes.append(
             "Budgets are fractions of the cost of a row's own network without exits. The cost in brackets is relative "
             f"to row {baseline}, as everywhere."
+        )
+    notes += [
+        f"{best['row']}, {best['column']}, seed {best['seed']}: the best test epoch has {100 * best['accuracy']:.1f} % "
+        f"(epoch {best['epoch'] + 1}); it is selected on test, as some code reports it, and used for nothing else."
+        for best in table["best_test_epochs"]
+    ]
+    if table["best_test_epochs"]:
+        notes.append(
+            "Rows with a best test epoch follow data.protocol=ldam-drw: no image is held out, and one s is the largest "
+            "candidate, fixed in advance."
         )
     if table["differences"]:
         notes.append(

@@ -23,6 +23,8 @@ FULL_DEPTH = "full"
 PAPER_RULE = "accurate"
 """One threshold for all exits, the most accurate: the paper's rule. The paper's number is compared with this point. For
 a network without early exits it equals full depth."""
+UNTUNED = "untuned"
+"""The result without any choice on the calibration split, see `elfnet.reproduce.untuned`."""
 SHOWN_POINTS = (FULL_DEPTH, PAPER_RULE, "economic", "within-1")
 """`economic`: one threshold for all exits, the cheapest that loses at most one point of accuracy. `within-1`: the same
 with one threshold per exit."""
@@ -95,6 +97,7 @@ class Column(_Part):
         classes, images, largest, smallest: number of classes and training images, and sizes of the largest and the
             smallest class of the real data set, to recognise a stand-in. Images that are held out for calibration are
             included if nothing else is removed.
+        images_ldam_drw: training images under data.protocol=ldam-drw, which holds nothing out.
     """
 
     name: str
@@ -105,6 +108,7 @@ class Column(_Part):
     images: int
     largest: int | None = None
     smallest: int | None = None
+    images_ldam_drw: int | None = None
 
 
 class Pair(_Part):

@@ -25,10 +25,12 @@ from elfnet.recipe.schema import ModelRecipe
 from elfnet.reproduce.cell import Cell
 from elfnet.reproduce.paper_table import BUDGET_POINTS, FULL_DEPTH
 from elfnet.reproduce.recipe_diff import recipe_dict, recipe_hash
+from elfnet.reproduce.untuned import untuned_point
 from elfnet.run.directory import RunDirectory
 from elfnet.run.info import DataInfo, RefitInfo
 from elfnet.run.log import EpochRecord
 from elfnet.run.results import PointResults
+from elfnet.train.statistics import best_test_epoch
 
 FORMAT = 1
 POINT_FIELDS = ("rule", "accuracy", "accuracy_by_group", "mean_cost", "worst_cost", "exit_share")
@@ -81,10 +83,13 @@ def make_record(run: RunDirectory, cell: Cell, *, table: str, tier: str, baselin
             for point in Family.open(run.policy_file).points
         },
         "points": {name: _point(name, point) for name, point in results.points.items()},
+        "untuned": untuned_point(run),
         "right": correct_answers(run, (FULL_DEPTH, *BUDGET_POINTS)),
         "accuracy_by_class": list(results.points["full"].accuracy_by_class),
         "exits": [quality.to_json() for quality in results.exits],
         "training": _training(log),
+        # Selected on test; None unless the protocol scores test after every epoch.
+        "best_test_epoch": best_test_epoch(log),
         # For example the tau that was chosen. The name of the source run is a path, and the summary contains it.
         "refit": {}
         if info.refit is None

@@ -1,7 +1,7 @@
 """The content of table.json: mean and spread over seeds of every row and column, beside the published numbers."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from statistics import mean, stdev
 from typing import Any
@@ -13,6 +13,7 @@ from elfnet.reproduce.paper_table import (
     BUDGET_POINTS,
     FULL_DEPTH,
     SHOWN_POINTS,
+    UNTUNED,
     Column,
     PaperTable,
     Row,
@@ -22,6 +23,7 @@ from elfnet.reproduce.paper_table import (
 )
 from elfnet.reproduce.recipe_diff import RecipeDict, recipe_dict, recipe_diff
 from elfnet.reproduce.record import Record, compare_records
+from elfnet.reproduce.untuned import labels_used, stored_untuned
 
 FORMAT = 1
 Records = Mapping[tuple[str, str, int], Record]
@@ -43,7 +45,7 @@ def summarize(table: PaperTable, tier: Tier, records: Records) -> dict[str, Any]
             texts = [] if tier.data else [stand_in_text(column, record["data"]) for record in by_seed.values()]
             for text in filter(None, texts):
                 stand_ins[column.name] = text
-            as_in_paper = tier.name == "paper" and not changes and not any(texts)
+            as_in_paper = tier.name == "paper" and not changes.keys() - {"data.protocol"} and not any(texts)
             cells.append(_cell(row, column, by_seed, as_in_paper=as_in_paper))
     return {
         "format": FORMAT,
@@ -62,6 +64,7 @@ def summarize(table: PaperTable, tier: Tier, records: Records) -> dict[str, Any]
         },
         "shared_trainings": _shared_trainings(table, records),
         "trained_at_double_cost": _two_branch_rows(table, records),
+        "best_test_epochs": _best_test_epochs(table, records),
         "made_by": _made_by(records.values()),
         "has_groups": table.has_groups,
         "columns": [{"name": column.name, "label": _label(column, tier)} for column in table.columns],
@@ -96,16 +99,31 @@ def _cell(row: Row, column: Column, by_seed: Mapping[int, Record], *, as_in_pape
         "seeds": seeds,
         "n": len(seeds),
         "exits": max((len(record["exits"]) for record in records), default=None),
-        "points": {name: _point([r for r in records if name in r["points"]], name) for name in names},
+        "points": {
+            **{name: _point([(r, r["points"][name]) for r in records if name in r["points"]]) for name in names},
+            **({UNTUNED: _point(list(_untuned(records)))} if records else {}),
+        },
+        "untuned_setting": next((point["setting"] for _, point in _untuned(records)), None),
+        "labels_used": {
+            name: max((labels_used(record, name) for record in records), default=0) for name in (*names, UNTUNED)
+        },
         "as_in_paper": as_in_paper if records else None,
         "paper": None if paper is None else {**paper.model_dump(), "cost": paper.cost},
     }
 
 
-def _point(records: Sequence[Record], name: str) -> dict[str, Any] | None:
-    if not records:
+def _untuned(records: Iterable[Record]) -> Iterator[tuple[Record, Mapping[str, Any]]]:
+    """Yield the records that have an untuned point, with the point."""
+    for record in records:
+        point = stored_untuned(record)
+        if point is not None:
+            yield record, point
+
+
+def _point(records_and_points: Sequence[tuple[Record, Mapping[str, Any]]]) -> dict[str, Any] | None:
+    if not records_and_points:
         return None
-    points = [record["points"][name] for record in records]
+    records, points = zip(*records_and_points, strict=True)
     # A record's costs are relative to its own network without exits; the table's are relative to the baseline row's.
     scales = [record["plain_multiply_adds"] / record["baseline_multiply_adds"] for record in records]
     return {
@@ -182,7 +200,8 @@ def stand_in_text(column: Column, data: Mapping[str, Any]) -> str | None:
         data: `data` of a record.
     """
     counts = data["class_counts"]
-    pairs = [(len(counts), column.classes), (data["images"], column.images)]
+    images = column.images_ldam_drw if data["images"] == column.images_ldam_drw else column.images
+    pairs = [(len(counts), column.classes), (data["images"], images)]
     if column.largest is not None:
         pairs.append((max(counts), column.largest))
     if column.smallest is not None:
@@ -212,6 +231,15 @@ def _shipped_recipe(table: str, row: str, column: str, tier: str) -> RecipeDict:
     # Any path: rows that start from another run are not valid without one, and paths are not compared.
     source = "source run" if cell.row.starts_from else ""
     return recipe_dict(cell_recipe(cell, get_tier(tier), {}, starts_from=source))
+
+
+def _best_test_epochs(table: PaperTable, records: Records) -> list[dict[str, Any]]:
+    """Return the best test epoch of runs whose protocol scores test after every epoch; it is selected on test."""
+    return [
+        {"row": table.row(row).label, "column": table.column(column).label, "seed": seed, **record["best_test_epoch"]}
+        for (row, column, seed), record in records.items()
+        if record.get("best_test_epoch")
+    ]
 
 
 def _group_limits(records: Iterable[Record]) -> list[dict[str, int]]:

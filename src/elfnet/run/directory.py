@@ -29,6 +29,12 @@ class RunDirectory:
 
     Attributes:
         root: the directory.
+
+    Example:
+        >>> from elfnet import open_run
+        >>> run = open_run("runs/first")
+        >>> run.recipe().model.backbone
+        'resnet8'
     """
 
     root: Path
@@ -138,6 +144,11 @@ def open_run(path: str | Path) -> RunDirectory:
 
     Raises:
         RequestError: the path is not a run directory.
+
+    Example:
+        >>> from elfnet import open_run
+        >>> open_run("runs/first").root.name
+        'first'
     """
     run = RunDirectory(Path(path))
     if not run.root.is_dir():

@@ -110,10 +110,10 @@ class TauScore(Strict):
 
 
 class TauInfo(Strict):
-    """The tau that a post-hoc correction chose for one exit, and the scores of all candidates."""
+    """The tau of a post-hoc correction of one exit, and the scores of all candidates; no scores if it was given."""
 
     tau: float
-    score_before: float
+    score_before: float | None
     scores: tuple[TauScore, ...]
 
 

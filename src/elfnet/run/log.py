@@ -39,6 +39,7 @@ class EpochRecord(Strict):
         image_side: side of the images relative to the full size, with progressive resizing.
         distil_temperature: after the epoch, with distillation.
         calibration_balanced_accuracy: at full depth; None if the epoch was not evaluated.
+        test_accuracy: at full depth, only under the protocol that has no calibration split; nothing is chosen by it.
         seconds: wall time.
         stage: "training" or "balanced", in a run with a balanced stage.
         unreadable: unreadable images so far, if they are skipped.
@@ -57,6 +58,7 @@ class EpochRecord(Strict):
     image_side: float | None = None
     distil_temperature: float | None = None
     calibration_balanced_accuracy: float | None = None
+    test_accuracy: float | None = None
     seconds: float = 0.0
     stage: str | None = None
     unreadable: int | None = None

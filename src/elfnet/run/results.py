@@ -112,6 +112,7 @@ class Results(Strict):
         points: results of each operating point, by name.
         exits: quality of each exit if all examples take it.
         curve: results for one threshold at all exits, from 0 to 1.
+        group_accuracy: how the accuracy of a group is averaged, if not over its examples.
     """
 
     split: str
@@ -122,3 +123,4 @@ class Results(Strict):
     points: dict[str, PointResults]
     exits: tuple[ExitQuality, ...]
     curve: tuple[CurvePoint, ...]
+    group_accuracy: str | None = None

@@ -193,8 +193,7 @@ class Batcher:
             point = self._resolve_point(requested)
             start_time = time.perf_counter()
             pixels_BHWK = np.concatenate([job.pixels_NHWK for job in group])
-            images_BKHW = self._model.preprocess.normalise(pixels_BHWK)
-            answers = self._model.engine(images_BKHW, operating_point=point)
+            answers = self._model.classify(pixels_BHWK, operating_point=point)
             seconds = time.perf_counter() - start_time
             self._seconds_per_image += 0.1 * (seconds / len(pixels_BHWK) - self._seconds_per_image)
             self._on_batch(point, answers, seconds)
@@ -205,7 +204,8 @@ class Batcher:
                 start = rows.stop
                 logits_EC = None
                 if job.all_exits:
-                    logits_EC = all_exit_logits(self._model.engine.backend, images_BKHW[rows])[:, 0]
+                    images_NKHW = self._model.preprocess.normalise(job.pixels_NHWK)
+                    logits_EC = all_exit_logits(self._model.engine.backend, images_NKHW)[:, 0]
                 results.append(
                     BatchResult(point, _select(answers, rows), logits_EC, len(pixels_BHWK), 1000.0 * seconds)
                 )

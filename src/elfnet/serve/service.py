@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
 from fastapi import Request
 
 from elfnet.data.images.decode import Limits, UnreadableImageError, open_image, read_bytes
@@ -196,7 +195,7 @@ class Service:
         self._cleanup.enter_context(silent_decoders())
         self._cleanup.callback(sys.setswitchinterval, sys.getswitchinterval())
         sys.setswitchinterval(SWITCH_INTERVAL)
-        self._warm_up()
+        self.model.warm_up()
         self.batcher.call_soon = loop.call_soon_threadsafe
         self.batcher.start()
         if self.metrics.of_several_workers:
@@ -214,19 +213,6 @@ class Service:
         self.decode_pool.shutdown(wait=True)
         self.batcher.close()
         self._cleanup.close()
-
-    def _warm_up(self) -> None:
-        """Run every set of heads once, because sessions without a head are built when they are first used."""
-        blank_NHWK = np.zeros((1, *self.model.preprocess.shape), dtype=np.uint8)
-        images_NKHW = self.model.preprocess.normalise(blank_NHWK)
-        engine = self.model.engine
-        by_heads = {engine.exits_in_use(point.name): point.name for point in engine.family.points}
-        for name in by_heads.values():
-            engine(images_NKHW, operating_point=name)
-        # The image may have left early; this runs every stage.
-        features = engine.backend.start(images_NKHW)
-        for k in range(engine.backend.exits):
-            features, _ = engine.backend.run(k, features)
 
 
 async def get_service(request: Request) -> Service:

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from elfnet.data.images.transforms import workers_of
+from elfnet.data.ldam_drw import PROTOCOL
 from elfnet.data.loading.build import evaluation_batches, training_batches
 from elfnet.data.loading.feed import EvaluationFeed, PairedFeed, Pairing, Selection, TrainingFeed
 from elfnet.data.long_tail import head_classes
 from elfnet.data.splits import Splits
-from elfnet.losses.weighting import class_weights
+from elfnet.data.types import Examples
 from elfnet.methods.mixup import PairMixing
 from elfnet.methods.refit.build import freeze_what_stays, take_over
 from elfnet.models.build import network_of
@@ -48,7 +49,7 @@ class Assembled(NamedTuple):
     trainer: Trainer
     optimiser: torch.optim.Optimizer
     batches: TrainingFeed
-    calibration: EvaluationFeed
+    scored: EvaluationFeed
     average: WeightAverage | None
     pruning: Pruning | None
 
@@ -72,9 +73,9 @@ def assemble(
         saved: the checkpoint of this stage to resume from; None: the stage starts.
     """
     recipe, train, processes = stage.recipe, stage.recipe.train, prepared.processes
-    objective, counts = prepared.objectives[stage.name], prepared.splits.class_counts_C.tolist()
+    objective = prepared.objectives[stage.name]
     _place(network, recipe, machine, processes)
-    forward, mixing = forward_and_mixing(recipe, network, objective.rule, prepared.splits.train.labels_N)
+    forward, mixing = forward_and_mixing(recipe, network, objective.loss.rule, prepared.splits.train.labels_N)
     optimiser = _optimizer(recipe, network, saved)
     average = WeightAverage(network, train.ema_decay) if train.ema_decay else None
     if average is not None and saved is not None:
@@ -85,7 +86,7 @@ def assemble(
         resizing = ProgressiveResizing(train.resize_start, train.resize_until, train.epochs)
     pruning = _pruning(recipe, prepared.splits, saved, processes)
     pairing = mixing if isinstance(mixing, PairMixing) else None
-    batches, calibration = processes.rank0_first(lambda: _feeds(prepared, recipe, machine, pairing, pruning))
+    batches, scored = processes.rank0_first(lambda: _feeds(prepared, recipe, machine, pairing, pruning))
     if machine.compile:
         part = -(-batches.batch_size // (processes.world_size * train.accumulate))
         forward.compile_for(part, image_sizes=1 if resizing is None else resizing.sizes)
@@ -94,10 +95,7 @@ def assemble(
         forward=forward,
         optimiser=optimiser,
         loss=objective.loss,
-        class_weights_C=torch.from_numpy(
-            class_weights(recipe.criterion.reweight, counts, beta=recipe.criterion.effective_beta)
-        ).float(),
-        reweight=recipe.criterion.reweight,
+        reweighting=objective.reweighting,
         schedule=objective.schedule,
         batches=batches,
         is_head_C=torch.from_numpy(head_classes(prepared.splits.class_counts_C)),
@@ -107,9 +105,10 @@ def assemble(
         average=average,
         resizing=resizing,
         pruning=pruning,
+        frozen="train" if recipe.refit.batch_norm == "train" else "eval",
         on_step=observer.step,
     )
-    return Assembled(trainer, optimiser, batches, calibration, average, pruning)
+    return Assembled(trainer, optimiser, batches, scored, average, pruning)
 
 
 def _place(network: StagedNetwork, recipe: Recipe, machine: Machine, processes: DistributedContext) -> None:
@@ -145,7 +144,7 @@ def _optimizer(recipe: Recipe, network: StagedNetwork, saved: Checkpoint | None)
 def _feeds(
     prepared: Prepared, recipe: Recipe, machine: Machine, pairing: Pairing | None, selection: Selection | None
 ) -> tuple[TrainingFeed, EvaluationFeed]:
-    """This process's shard of the training and the calibration split. Image files are packed if they are not yet."""
+    """This process's shard of the training split and of `scored_split`. Image files are packed if they are not yet."""
     splits, normalisation, processes = prepared.splits, prepared.normalisation, prepared.processes
     data = _divide_workers(recipe.data, processes.on_this_node)
     device, shard = processes.fabric.device, processes.shard
@@ -164,8 +163,14 @@ def _feeds(
     if recipe.model.branches == 2:
         reversed_data = data.model_copy(update={"sampler": "reversed"})
         batches = PairedFeed(batches, feed(reversed_data, seed=recipe.train.seed + SECOND_SAMPLER_SEED_OFFSET))
-    calibration = evaluation_batches(data, splits.calibration, normalisation, device=device, shard=shard)
-    return batches, calibration
+    return batches, evaluation_batches(data, scored_split(prepared), normalisation, device=device, shard=shard)
+
+
+def scored_split(prepared: Prepared) -> Examples:
+    """The split that is scored after every epoch: calibration; test in a protocol without a calibration split."""
+    splits: Splits = prepared.splits
+    scored: Examples = splits.test if prepared.recipe.data.protocol == PROTOCOL else splits.calibration
+    return scored
 
 
 def _pruning(recipe: Recipe, splits: Splits, saved: Checkpoint | None, processes: DistributedContext) -> Pruning | None:

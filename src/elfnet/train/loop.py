@@ -5,6 +5,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from typing import Literal
 
 import torch
 from lightning_fabric import Fabric
@@ -14,7 +15,7 @@ from elfnet.data.loading.feed import TrainingFeed
 from elfnet.errors import WorkError
 from elfnet.exits.training_rule import exit_taken
 from elfnet.losses.elf import ELFLoss
-from elfnet.losses.weighting import weighted_batch_mean, weights_in_force
+from elfnet.losses.weighting import DeferredReweighting, weighted_batch_mean
 from elfnet.methods.mixup import MixedBatch, Mixing, unmixed
 from elfnet.models.layers import training_mode
 from elfnet.run.log import EpochRecord
@@ -44,8 +45,7 @@ class Trainer:
 
     Args:
         fabric: launched.
-        class_weights_C: class weights that apply from epoch `schedule.drw_start` on.
-        reweight: name of these weights, for the log.
+        reweighting: class weights by epoch.
         batches: feed of this process's shard.
         is_head_C: whether a class is frequent, for the statistics.
         accumulate: number of parts that a batch is split into; their gradients are accumulated.
@@ -53,6 +53,7 @@ class Trainer:
         average: moving average to update after every step.
         resizing: image size by epoch; None: always the full size.
         pruning: which examples an epoch shows; it is also the selection of `batches`.
+        frozen: mode of frozen parts of the network, see `training_mode`.
         on_step: called after every step with (step, steps in the epoch).
     """
 
@@ -63,8 +64,7 @@ class Trainer:
         forward: TrainingForward,
         optimiser: torch.optim.Optimizer,
         loss: ELFLoss,
-        class_weights_C: Tensor,
-        reweight: str,
+        reweighting: DeferredReweighting,
         schedule: Schedule,
         batches: TrainingFeed,
         is_head_C: Tensor,
@@ -74,17 +74,14 @@ class Trainer:
         average: WeightAverage | None = None,
         resizing: ProgressiveResizing | None = None,
         pruning: Pruning | None = None,
+        frozen: Literal["eval", "train"] = "eval",
         on_step: Callable[[int, int], None] | None = None,
     ) -> None:
         self._fabric, self._processes = fabric, DistributedContext(fabric)
         self._network = forward.network
         self._forward, self._optimiser = fabric.setup(forward, optimiser)
         self._loss = loss.to(fabric.device)
-        self._weights_C = {
-            reweight: class_weights_C.to(fabric.device),
-            "none": torch.ones_like(class_weights_C, device=fabric.device),
-        }
-        self._reweight = reweight
+        self._reweighting = reweighting.to(fabric.device)
         self._schedule = schedule
         self._batches = batches
         self._is_head_C = is_head_C
@@ -94,6 +91,7 @@ class Trainer:
         self._average = average
         self._resizing = resizing
         self._pruning = pruning
+        self._frozen = frozen
         self._on_step = on_step or (lambda *_: None)
 
     def run_epoch(self, epoch: int) -> EpochRecord:
@@ -104,8 +102,7 @@ class Trainer:
         # Seeds torch's global generator (used by dropout, for example), so that a resumed epoch draws the same numbers.
         # Each process has its own seed, because their examples differ.
         torch.manual_seed(self._seed * 1_000_003 + epoch + (self._processes.rank << 53))
-        weighting = weights_in_force(epoch, reweight=self._reweight, start=self._schedule.drw_start)
-        weights_C = self._weights_C[weighting]
+        weights_C = self._reweighting(epoch)
         if self._pruning is not None:
             self._pruning.begin_epoch(epoch)
         steps = self._batches.steps(epoch)
@@ -117,7 +114,7 @@ class Trainer:
             device=self._fabric.device,
             all_reduce=self._processes.all_reduce,
         )
-        training_mode(self._network, self._forward)
+        training_mode(self._network, self._forward, frozen=self._frozen)
         rate = 0.0
         for step, batch in enumerate(self._batches.epoch(epoch)):
             rate = self._schedule.learning_rate(epoch, step, steps)
@@ -142,20 +139,22 @@ class Trainer:
             known["image_side"] = self._resizing.share(epoch)
         if self._loss.distillation is not None:
             known["distil_temperature"] = float(self._loss.distillation.temperature)
-        return statistics.record(epoch, learning_rate=rate, weights=weighting).model_copy(update=known)
+        return statistics.record(epoch, learning_rate=rate, weights=self._reweighting.in_force(epoch)).model_copy(
+            update=known
+        )
 
     def _step(self, batch: MixedBatch, weights_C: Tensor, rate: float, statistics: EpochStatistics) -> None:
         set_learning_rate(self._optimiser, rate)
         self._optimiser.zero_grad(set_to_none=True)
         parts = batch.parts(self._accumulate)
         whole = len(parts) == 1 and self._processes.world_size == 1
-        weight_of_batch = None if whole else self._processes.all_reduce_async(batch.labels.weight(weights_C).sum())
+        weight_of_batch = None if whole else self._processes.all_reduce_async(self._weight(batch, weights_C).sum())
         for number, part in enumerate(parts):
             last = number + 1 == len(parts)
-            leading_b, weight_b = part.labels.leading, part.labels.weight(weights_C)
+            leading_b, weight_b = part.labels.leading, self._weight(part, weights_C)
             with self._gradient_sync(last):
                 logits_EbC, visited_Eb = self._forward(part.images, leading_b, **part.forward)
-                loss_Eb = self._loss(logits_EbC, part.labels, visited_Eb, weights_C)
+                loss_Eb = self._loss.at_exits(logits_EbC, part.labels, visited_Eb, weights_C)
                 loss_b = loss_Eb.sum(dim=0)
                 if weight_of_batch is None:
                     loss = weighted_batch_mean(loss_b, weight_b)
@@ -171,6 +170,10 @@ class Trainer:
         if self._average is not None:
             self._average.update(self._network)
         self._loss.end_step(self._processes.all_reduce)
+
+    def _weight(self, batch: MixedBatch, weights_C: Tensor) -> Tensor:
+        """The weight of each example in the mean over the batch."""
+        return batch.labels.weight(self._loss.base, weights_C)
 
     def _gradient_sync(self, last: bool) -> AbstractContextManager[None]:
         """Exchange gradients between processes once per step, with its last part."""

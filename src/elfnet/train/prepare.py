@@ -14,14 +14,15 @@ import torch
 from numpy.typing import NDArray
 
 from elfnet.data.build import load_splits
+from elfnet.data.ldam_drw import PROTOCOL
 from elfnet.data.loading.build import normalisation_of
 from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.splits import Splits
 from elfnet.errors import RequestError
 from elfnet.exits.threshold import parse_threshold
-from elfnet.exits.training_rule import TrainingRule
 from elfnet.losses.base import BaseLoss, build_loss
 from elfnet.losses.elf import Distillation, ELFLoss
+from elfnet.losses.weighting import DeferredReweighting, class_weights
 from elfnet.methods.refit.build import start_from_run
 from elfnet.models.build import load_initial_weights, network_of
 from elfnet.models.staged import StagedNetwork
@@ -42,13 +43,13 @@ class Objective:
     """What one stage of a run optimizes, and when.
 
     Attributes:
-        rule: the exit rule in training (eq. 1); None: every example visits all exits.
-        schedule: learning rate and deferred re-weighting.
-        loss: the loss of each example at each exit.
+        schedule: learning rate and start of deferred re-weighting.
+        reweighting: class weights by epoch.
+        loss: the loss over all exits; its `rule` is the exit rule in training (eq. 1).
     """
 
-    rule: TrainingRule | None
     schedule: Schedule
+    reweighting: DeferredReweighting
     loss: ELFLoss
 
 
@@ -168,7 +169,8 @@ def load_checked_data(recipe: Recipe) -> tuple[Splits, Normalisation]:
     splits = load_splits(recipe.data)
     for threshold in recipe.exits.search:
         parse_threshold(threshold, classes=len(splits.class_names))
-    _refuse_one_class(splits.calibration.labels_N)
+    if recipe.data.protocol != PROTOCOL:
+        _refuse_one_class(splits.calibration.labels_N)
     if recipe.train.prune:
         require_floor(recipe.train.prune_floor, splits.class_counts_C, splits.class_names)
     if recipe.train.resize_start < 1 and splits.train.example_shape[0] == 1:
@@ -191,7 +193,7 @@ def _refuse_one_class(labels_N: NDArray[np.int64]) -> None:
 def build_objective(
     stage: Stage, class_counts: list[int], network: StagedNetwork, *, temperature: float | None = None
 ) -> Objective:
-    """Build the rule, the schedule and the loss of one stage.
+    """Build the schedule, the class weights and the loss of one stage.
 
     Args:
         class_counts: training examples per class.
@@ -200,9 +202,11 @@ def build_objective(
     Raises:
         RequestError: a setting does not fit the data or the network.
     """
+    criterion, schedule = stage.recipe.criterion, replace(schedule_of(stage.recipe), first_epoch=stage.first)
+    weights_C = class_weights(class_counts, criterion.reweight, beta=criterion.effective_beta)
     return Objective(
-        rule_of(stage.recipe, len(class_counts)),
-        replace(schedule_of(stage.recipe), first_epoch=stage.first),
+        schedule,
+        DeferredReweighting(weights_C, start=schedule.drw_start, name=criterion.reweight),
         exit_loss_of(stage.recipe, class_counts, network, temperature=temperature),
     )
 
@@ -219,18 +223,17 @@ def schedule_of(recipe: Recipe) -> Schedule:
         lr_factor=train.lr_factor,
         drw_start=train.drw_start,
         kind=train.schedule,
+        per_epoch=train.lr_update == "epoch" or recipe.data.protocol == PROTOCOL,
     )
 
 
-def rule_of(recipe: Recipe, classes: int) -> TrainingRule | None:
-    """The training rule (eq. 1) of a recipe; None for plain networks and for joint training of all exits."""
+def training_threshold(recipe: Recipe, classes: int) -> float | None:
+    """The threshold t of eq. 1 of a recipe; None for plain networks and for joint training of all exits."""
     try:
         threshold = parse_threshold(recipe.exits.train_threshold, classes=classes)
     except RequestError as error:
         raise RequestError(f"exits.train_threshold: {error}") from error
-    if not recipe.model.exits or recipe.exits.rule == "all":
-        return None
-    return TrainingRule(threshold=threshold, confidence_scale=recipe.exits.train_confidence_scale)
+    return threshold if recipe.model.exits and recipe.exits.rule == "elf" else None
 
 
 def loss_of(recipe: Recipe, class_counts: list[int]) -> BaseLoss:
@@ -258,7 +261,9 @@ def exit_loss_of(
         distillation = Distillation(criterion.distil, temperature=start, confidence=criterion.distil_confidence)
     return ELFLoss(
         loss_of(recipe, class_counts),
-        network.exits,
+        training_threshold(recipe, len(class_counts)),
+        exits=network.exits,
+        confidence_scale=recipe.exits.train_confidence_scale,
         experts=network.experts,
         exit_weights=criterion.exit_weights,
         distillation=distillation,

@@ -122,8 +122,12 @@ def _with_training_of(recipe: Recipe, source: Recipe) -> Recipe:
     )
 
 
-def _calibration_score(recipe: Recipe, network: StagedNetwork, splits: Splits, normalisation: Normalisation) -> float:
-    """Balanced accuracy at full depth on the calibration split."""
+def _calibration_score(
+    recipe: Recipe, network: StagedNetwork, splits: Splits, normalisation: Normalisation
+) -> float | None:
+    """Balanced accuracy at full depth on the calibration split; None if there is none."""
+    if not len(splits.calibration):
+        return None
     device = next(network.parameters()).device
     batches = evaluation_batches(recipe.data, splits.calibration, normalisation, device=device)
     prediction_N = answers_at_full_depth(network, batches)
@@ -131,11 +135,17 @@ def _calibration_score(recipe: Recipe, network: StagedNetwork, splits: Splits, n
 
 
 def _save(
-    run: RunDirectory, recipe: Recipe, info: RunInfo, network: StagedNetwork, *, score: float, seconds: float
+    run: RunDirectory,
+    recipe: Recipe,
+    info: RunInfo,
+    network: StagedNetwork,
+    *,
+    score: float | None,
+    seconds: float,
 ) -> None:
     """Save the weights as both checkpoints, `best` and `last`."""
     epochs = recipe.train.epochs
-    progress = {"best_score": score, "best_epoch": epochs - 1, "seconds": seconds}
+    progress = {"best_score": -1.0 if score is None else score, "best_epoch": epochs - 1, "seconds": seconds}
     kept = Checkpoint(signature_of_run(recipe.model, info), epochs, network.state_dict(), progress=progress)
     for which in ("best", "last"):
         save_checkpoint(kept, run.checkpoint(which))

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import torch
 
-from elfnet.errors import WorkError
+from elfnet.data.ldam_drw import PROTOCOL
+from elfnet.errors import RequestError, WorkError
 from elfnet.models.flops import count_cost
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import Recipe
@@ -25,7 +26,7 @@ from elfnet.run.directory import RunDirectory
 from elfnet.run.info import Machine, RunInfo
 from elfnet.run.log import EpochRecord
 from elfnet.run.network import signature_of_run
-from elfnet.train.build import Assembled, assemble, second_stage_network, second_stage_state
+from elfnet.train.build import Assembled, assemble, scored_split, second_stage_network, second_stage_state
 from elfnet.train.distributed import DistributedContext
 from elfnet.train.external_network import require_same_network
 from elfnet.train.launch import (
@@ -69,7 +70,9 @@ def train_recipe(
 
     Example:
         >>> from elfnet import load_recipe, train_recipe
-        >>> run = train_recipe(load_recipe("digits/elf-ce-drw"), "runs/first")  # doctest: +SKIP
+        >>> recipe = load_recipe("digits/elf-ce-drw", {"train.epochs": 1, "model.backbone": "resnet8", "data.largest": 24})
+        >>> train_recipe(recipe, "runs/second").exists()
+        True
     """
     run = RunDirectory(Path(out))
     launch = (launch or Launch()).resolve()
@@ -191,6 +194,11 @@ def _restore(prepared: Prepared, run: RunDirectory, info: RunInfo) -> RunState:
     if saved is None:
         return RunState()
     processes.fail_together(partial(require_network, saved, signature, run.checkpoint("last")))
+    if saved.epochs_done < total_epochs(prepared.recipe) and "heads.0.frequent.classifier.weight" in saved.weights:
+        raise RequestError(
+            f"the BBN run in {run.root} was begun by a version before 0.2, with two classifiers; finish it with that "
+            "version, or start over with --overwrite"
+        )
     network.load_state_dict(dict(saved.trained_weights or saved.weights))
     return RunState(epochs_done=saved.epochs_done, **saved.progress)
 
@@ -248,7 +256,11 @@ class _Loop:
         if (state.epochs_done + 1) % recipe.train.evaluate_every == 0 or state.epochs_done + 1 == stage.end:
             score = self._score(evaluated, assembled)
         seconds = time.perf_counter() - began
-        known: dict[str, object] = {"calibration_balanced_accuracy": score, "seconds": round(seconds, 3)}
+        known: dict[str, object] = {"seconds": round(seconds, 3)}
+        if recipe.data.protocol == PROTOCOL:
+            # For the log only: nothing is chosen by it, and no checkpoint is kept.
+            known["test_accuracy"], score = score, None
+        known["calibration_balanced_accuracy"] = score
         if self.prepared.recipe.refit.method == "balanced":
             known["stage"] = stage.name
         if recipe.data.unreadable == "skip":
@@ -275,11 +287,11 @@ class _Loop:
         return record
 
     def _score(self, network: StagedNetwork, assembled: Assembled) -> float:
-        """Balanced accuracy at full depth on the calibration split."""
-        labels_N = self.prepared.splits.calibration.labels_N
+        """Balanced accuracy at full depth on the split that is scored; accuracy, if its classes have equal sizes."""
+        labels_N = scored_split(self.prepared).labels_N
         prediction_N = predictions(
             network,
-            assembled.calibration,
+            assembled.scored,
             len(labels_N),
             precision=self.machine.precision,
             processes=self.prepared.processes,

@@ -31,6 +31,8 @@ class Schedule:
         lr_steps: epochs at whose start the rate of `steps` is multiplied by `lr_factor`.
         drw_start: first epoch, 0-based, in which class weights apply.
         first_epoch: the 0-based epoch of the run in which the schedule starts.
+        per_epoch: whether warm-up and cosine advance once per epoch instead of per step. The warm-up then has the rate
+            lr (epoch + 1) / warmup in all steps of an epoch.
     """
 
     kind: ScheduleKind = "steps"
@@ -41,10 +43,13 @@ class Schedule:
     lr_factor: float
     drw_start: int
     first_epoch: int = 0
+    per_epoch: bool = False
 
     def learning_rate(self, epoch: int, step: int, steps_per_epoch: int) -> float:
-        """Learning rate of a step, never zero. The warm-up advances per step, not per epoch."""
+        """Learning rate of a step, never zero."""
         epoch -= self.first_epoch
+        if self.per_epoch:
+            step, steps_per_epoch = 0, 1
         if self.kind == "one-cycle":
             return self._one_cycle(epoch * steps_per_epoch + step, steps_per_epoch)
         rate = self._cosine(epoch + step / steps_per_epoch) if self.kind == "cosine" else self._steps(epoch)
@@ -88,6 +93,7 @@ def scale_schedule(
     lr_factor: float,
     drw_start: int,
     kind: ScheduleKind = "steps",
+    per_epoch: bool = False,
 ) -> Schedule:
     """Scale a reference schedule to `epochs`. Drops are rounded down to whole epochs, so that each is reached.
 
@@ -120,4 +126,5 @@ def scale_schedule(
         lr_steps=tuple(scaled(at) for at in lr_steps),
         lr_factor=lr_factor,
         drw_start=scaled(drw_start),
+        per_epoch=per_epoch,
     )

@@ -9,6 +9,7 @@ easy examples of rare classes.
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -163,3 +164,15 @@ def calibration_score(prediction_N: Ints, labels_N: Ints) -> float:
     """Balanced accuracy over the readable examples."""
     read_N = prediction_N >= 0
     return balanced_accuracy(prediction_N[read_N], labels_N[read_N])
+
+
+def best_test_epoch(log: Sequence[EpochRecord]) -> dict[str, Any] | None:
+    """The epoch (0-based) with the highest test accuracy in the log of a run; None if test was not scored.
+
+    Some published code reports this figure. It is selected on test, so it is too high, and nothing else may use it.
+    """
+    scored = [(record.test_accuracy, record.epoch) for record in log if record.test_accuracy is not None]
+    if not scored:
+        return None
+    accuracy, epoch = max(scored, key=lambda pair: pair[0])
+    return {"epoch": epoch, "accuracy": accuracy, "selected_on": "test"}

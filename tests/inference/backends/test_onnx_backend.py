@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from elfnet.errors import WorkError
 from elfnet.inference.backends import onnxruntime as onnx_backend
-from elfnet.inference.backends.onnxruntime import PLACE, OnnxBackend
+from elfnet.inference.backends.onnxruntime import OnnxBackend
+from elfnet.inference.bundle.stage_graph import PLACE
 
 pytestmark = pytest.mark.parametrize("exported_network", ["as if trained"], indirect=True)
 
@@ -47,7 +48,7 @@ def test_head_is_not_computed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """ONNX Runtime's own record of what it ran."""
-    make_options = onnx_backend._session_options
+    make_options = onnx_backend.session_options
 
     def with_profile(threads: int | None) -> object:
         options = make_options(threads)
@@ -55,7 +56,7 @@ def test_head_is_not_computed(
         options.profile_file_prefix = str(tmp_path / "profile")
         return options
 
-    monkeypatch.setattr(onnx_backend, "_session_options", with_profile)
+    monkeypatch.setattr(onnx_backend, "session_options", with_profile)
     backend = OnnxBackend(exported_graphs, threads=1)
     features = backend.start(exported_images[:3])
     backend.run_without_head(0, features)

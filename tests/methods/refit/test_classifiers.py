@@ -37,7 +37,7 @@ def test_classifiers_of_features_are_the_logits(network: StagedNetwork, calibrat
 def test_names() -> None:
     assert classifier_tensor("heads.12.classifier.weight") == "weight"
     assert classifier_tensor("heads.0.classifier.scale") == "scale"
-    for other in ("heads.0.trunk.0.weight", "stages.3.classifier.0.weight", "heads.0.frequent.classifier.bias"):
+    for other in ("heads.0.trunk.0.weight", "stages.3.classifier.0.weight", "heads.0.trunk.frequent.classifier.bias"):
         assert classifier_tensor(other) == ""
 
 

@@ -21,8 +21,8 @@ from elfnet.exits.training_rule import TrainingRule
 from elfnet.export.onnx import export_stages
 from elfnet.inference.backends.torch import TorchBackend
 from elfnet.inference.engine import Engine
-from elfnet.losses.cross_entropy import CrossEntropy
-from elfnet.losses.elf import elf_per_sample
+from elfnet.losses.cross_entropy import CrossEntropyLoss
+from elfnet.losses.elf import ELFLoss
 from elfnet.models.attach.attach_exits import attach_exits
 from elfnet.models.attach.cuts import legal_cuts
 from elfnet.models.flops import count_cost
@@ -55,7 +55,7 @@ def test_training_lowers_the_loss(attached: Attached, images: Tensor, left: Lite
     losses, gone = [], 0
     for _ in range(12):
         logits_EBC, visited_EB = forward(images, target_B)
-        loss = elf_per_sample(CrossEntropy(), logits_EBC, target_B, visited_EB).mean()
+        loss = ELFLoss(CrossEntropyLoss()).at_exits(logits_EBC, target_B, visited_EB).sum(dim=0).mean()
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         assert all(p.grad is not None for p in network.parameters())

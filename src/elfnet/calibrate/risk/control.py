@@ -190,6 +190,12 @@ def control_risk(
 
     Raises:
         RequestError: a value is invalid, or the examples are too few for the guarantee.
+
+    Example:
+        >>> from elfnet import control_risk, evaluate_run, open_run
+        >>> table = evaluate_run(open_run("runs/first"), "calibration")
+        >>> control_risk(table, epsilon=0.5, delta=0.1).epsilon
+        0.5
     """
     request = RiskRequest(
         delta=delta, method=method, procedure=procedure, loss=loss, groups=groups, seed=seed, fraction=fraction
@@ -217,6 +223,12 @@ def control_risks(
     By default delta holds for each point: use this if one point is selected in advance. With `simultaneous` each
     guarantee is tested at delta / (number of epsilons), and the probability that *any* of them is broken is at most
     delta (Bonferroni): use this if the point is selected later or changed at run time.
+
+    Example:
+        >>> from elfnet import control_risks, evaluate_run, open_run
+        >>> table = evaluate_run(open_run("runs/first"), "calibration")
+        >>> [result.epsilon for result in control_risks(table, epsilons=(0.4, 0.5), delta=0.1)]
+        [0.4, 0.5]
     """
     request = RiskRequest(
         delta=delta, method=method, procedure=procedure, loss=loss, groups=groups, seed=seed, fraction=fraction

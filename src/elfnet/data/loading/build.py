@@ -10,6 +10,7 @@ import torch
 from elfnet.data.images.files import EncodedImages, ImageReader
 from elfnet.data.images.policies import build_policy
 from elfnet.data.images.transforms import Augmentation, decoder_of, evaluation_of, workers_of
+from elfnet.data.ldam_drw import MEAN, PROTOCOL, STD
 from elfnet.data.loading.feed import BatchSource, EvaluationFeed, Pairing, SampledFeed, Selection, TrainingFeed
 from elfnet.data.loading.files import FileSource
 from elfnet.data.loading.memory import (
@@ -36,6 +37,8 @@ def normalisation_of(data: DataRecipe, splits: Splits) -> Normalisation:
     """Mean and standard deviation per channel, by `data.normalise`; measured on the training split only."""
     train: Examples = splits.train
     channels = train.example_shape[-1]
+    if data.protocol == PROTOCOL:
+        return Normalisation(MEAN, STD)
     method = data.normalise
     if method == "auto":
         method = "imagenet" if isinstance(train, EncodedImages) else "measured"

@@ -1,12 +1,8 @@
-"""The backend for ONNX Runtime on the CPU, and the form of the ONNX graphs that every graph backend reads.
-
-A graph holds one stage and its head: input `features`, outputs `next_features` and `logits`. Its metadata says where
-the head's bytes begin, so that the stage can be run without its head and without the package onnx.
-"""
+"""The backend for ONNX Runtime on the CPU: one session per stage."""
 
 # Shapes: B examples that have not exited, K channels, H height, W width, C classes
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -16,74 +12,8 @@ import onnxruntime  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from elfnet.errors import WorkError
+from elfnet.inference.bundle.stage_graph import graph_bytes, is_stage, stage_alone
 from elfnet.inference.engine import checked_images
-
-FEATURES = "features"
-NEXT_FEATURES = "next_features"
-LOGITS = "logits"
-GRAPH_FIELD = b"\x3a"
-"""Tag of `ModelProto.graph` (field 7, length-delimited) in protobuf's wire format."""
-PLACE = "elfnet.stage"
-"""Metadata key of a model. Its value has three byte offsets: end of the header, start and end of the stage."""
-
-
-def graph_bytes(graph: bytes | Path) -> bytes:
-    """Return the bytes of a graph, reading its file if a path is given.
-
-    Runtimes get bytes and never a path, so that they refuse a graph whose weights are in another file.
-    """
-    if isinstance(graph, bytes):
-        return graph
-    try:
-        return graph.read_bytes()
-    except OSError as error:
-        raise WorkError(f"cannot read the graph {graph}: {error.strerror}; export it again") from None
-
-
-def numbered(name: str, count: int) -> list[str]:
-    """Return tensor names: `name` for one tensor; `name_0`, `name_1`, ... for several."""
-    return [name] if count == 1 else [f"{name}_{i}" for i in range(count)]
-
-
-def in_stage(k: int, name: str) -> str:
-    """Return the name of a tensor of stage k in the graph that holds all stages."""
-    return f"stage_{k}/{name}"
-
-
-def join_parts(header: bytes, stage: bytes, head: bytes) -> tuple[bytes, str]:
-    """Concatenate serialised parts to a model.
-
-    Args:
-        header: A ModelProto without a graph.
-        stage: A GraphProto without the head's nodes, weights and output.
-        head: A GraphProto with only these.
-
-    Returns:
-        The model, to which only further fields of ModelProto may be appended, and the value of its metadata `PLACE`.
-    """
-    opening = header + GRAPH_FIELD + _varint(len(stage) + len(head))
-    return opening + stage + head, f"{len(header)} {len(opening)} {len(opening) + len(stage)}"
-
-
-def stage_alone(model: bytes, metadata: Mapping[str, str]) -> bytes:
-    """Return the model without its head.
-
-    Raises:
-        KeyError, ValueError: The model was not written by `join_parts`.
-    """
-    header_end, start, end = (int(place) for place in metadata[PLACE].split())
-    if not 0 < header_end < start < end <= len(model) or model[header_end : header_end + 1] != GRAPH_FIELD:
-        raise ValueError("the offsets of the stage are wrong")
-    return model[:header_end] + GRAPH_FIELD + _varint(end - start) + model[start:end]
-
-
-def _varint(number: int) -> bytes:
-    """Encode a protobuf varint: 7 bits per byte, lowest first; the eighth bit says that another byte follows."""
-    groups = [number & 0x7F]
-    while number := number >> 7:
-        groups[-1] |= 0x80
-        groups.append(number & 0x7F)
-    return bytes(groups)
 
 
 class OnnxBackend:
@@ -98,7 +28,7 @@ class OnnxBackend:
     """
 
     def __init__(self, graphs: Sequence[bytes | Path], *, threads: int | None = None) -> None:
-        self._options = _session_options(threads)
+        self._options = session_options(threads)
         self._stages = [_Stage(k, graph_bytes(graph), self._options) for k, graph in enumerate(graphs)]
         self._image_shape = tuple(self._stages[0].session.get_inputs()[0].shape[1:])
 
@@ -135,7 +65,7 @@ class _Stage:
         self.session = _session(k, graph, options)
         self.inputs = [value.name for value in self.session.get_inputs()]
         self.outputs = [value.name for value in self.session.get_outputs()]
-        if not self.inputs or not self.inputs[0].startswith(FEATURES) or self.outputs[-1:] != [LOGITS]:
+        if not self.inputs or not is_stage(self.inputs[0], self.outputs[-1]):
             raise WorkError(
                 f"the graph of stage {k} has inputs {self.inputs} and outputs {self.outputs}; export it again"
             )
@@ -155,7 +85,8 @@ class _Stage:
             return self._alone
 
 
-def _session_options(threads: int | None) -> onnxruntime.SessionOptions:
+def session_options(threads: int | None) -> onnxruntime.SessionOptions:
+    """Return the options of every session of this package."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     # A stage is a chain of operators: nothing can run in parallel.
@@ -173,9 +104,14 @@ def _session_options(threads: int | None) -> onnxruntime.SessionOptions:
 
 
 def _session(k: int, graph: bytes, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
+    return open_session(graph, options, what=f"the graph of stage {k}")
+
+
+def open_session(graph: bytes, options: onnxruntime.SessionOptions, *, what: str) -> onnxruntime.InferenceSession:
+    """Open a session on the CPU; `what` names the graph in the message if ONNX Runtime cannot read it."""
     try:
         # The fallback is for other devices; on the CPU it would retry the same and print a message.
         return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"], enable_fallback=0)
     except Exception as error:
         reason = " ".join(str(error).split())
-        raise WorkError(f"ONNX Runtime cannot read the graph of stage {k} ({reason}); export it again") from None
+        raise WorkError(f"ONNX Runtime cannot read {what} ({reason}); export it again") from None

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from elfnet.errors import RequestError, WorkError
 from elfnet.extras import missing_package
 from elfnet.inference.backends.build import Precision
-from elfnet.inference.backends.onnxruntime import FEATURES, LOGITS, graph_bytes
+from elfnet.inference.bundle.stage_graph import graph_bytes, is_stage
 from elfnet.inference.engine import checked_images
 
 try:
@@ -105,7 +105,7 @@ class _Stage:
             reason = " ".join(str(error).rsplit(": ", 1)[-1].split())
             raise WorkError(f"OpenVINO cannot read the graph of stage {k} ({reason}); export it again") from None
         names = [value.get_any_name() for value in (*self._model.inputs, *self._model.outputs)]
-        if not names[0].startswith(FEATURES) or names[-1] != LOGITS:
+        if not is_stage(names[0], names[-1]):
             raise WorkError(f"the graph of stage {k} has inputs and outputs {names}; export it again")
         self._max_fixed_batch = MAX_FIXED_BATCH if len(graph) <= SMALL_GRAPH else 1
         self._compiled: dict[tuple[int, bool], _Requests] = {}

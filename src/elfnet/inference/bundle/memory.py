@@ -1,6 +1,6 @@
 """Measure the peak memory of a bundle, in a separate process that loads it and classifies one batch.
 
-The process runs `python -m elfnet.inference.bundle.memory BUNDLE VARIANT BATCH`, which prints two numbers of bytes as
+The process runs `python -m elfnet.inference.bundle.memory BUNDLE BATCH`, which prints two numbers of bytes as
 JSON: the peak resident set size before loading, and after classifying.
 """
 
@@ -17,13 +17,13 @@ from elfnet.inference.bundle.manifest import PeakMemory
 BATCH = 32
 
 
-def measure_peak_memory(bundle: Path, *, variant: str = "float32", batch: int = BATCH) -> PeakMemory:
+def measure_peak_memory(bundle: Path, *, batch: int = BATCH) -> PeakMemory:
     """Measure the peak resident set size of a process that imports only the base package.
 
     Raises:
         WorkError: The process failed.
     """
-    command = [sys.executable, "-m", __name__, str(bundle), variant, str(batch)]
+    command = [sys.executable, "-m", __name__, str(bundle), str(batch)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
@@ -48,11 +48,11 @@ def peak_resident_bytes() -> int | None:
     return largest if sys.platform == "darwin" else largest * 1024
 
 
-def _main(bundle: str, variant: str, batch: str) -> None:
+def _main(bundle: str, batch: str) -> None:
     from elfnet.inference.model import load
 
     before = peak_resident_bytes()
-    model = load(bundle, variant=variant, threads=1)
+    model = load(bundle, threads=1)
     pixels = np.random.default_rng(0).integers(0, 256, (int(batch), *model.preprocess.shape), dtype=np.uint8)
     model.predict(pixels, batch=int(batch), operating_point="full" if "full" in model.operating_points else None)
     sys.stdout.write(json.dumps([before, peak_resident_bytes()]))

@@ -7,11 +7,12 @@ damage and partial changes. They do not prove who wrote the bundle.
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from elfnet.calibrate.family import Family
 from elfnet.errors import ElfnetError, WorkError
 from elfnet.inference.bundle.archive import Members, open_members
-from elfnet.inference.bundle.manifest import File, Manifest, Variant
+from elfnet.inference.bundle.manifest import File, Manifest
 from elfnet.inference.bundle.manifest_file import MANIFEST, MAX_MANIFEST_BYTES, read_manifest
 from elfnet.registry import unknown_name
 
@@ -56,9 +57,14 @@ def open_bundle(path: str | Path, *, variant: str = "float32") -> Bundle:
             name: _read_verified(members, name, file, str(path), keep=name in chosen.graphs)
             for name, file in manifest.files.items()
         }
-    return Bundle(
-        path, manifest, tuple(kept[name] for name in chosen.graphs), _read_family(manifest, chosen, str(path))
+    family = read_family(
+        chosen.family,
+        checkpoint_sha256=manifest.provenance.checkpoint_sha256,
+        classes=len(manifest.class_names),
+        exits=len(chosen.graphs),
+        where=str(path),
     )
+    return Bundle(path, manifest, tuple(kept[name] for name in chosen.graphs), family)
 
 
 def read_file(bundle: Bundle, name: str) -> bytes:
@@ -103,21 +109,33 @@ def _read_verified(members: Members, name: str, expected: File, where: str, *, k
     return b"".join(parts)
 
 
-def _read_family(manifest: Manifest, variant: Variant, where: str) -> Family:
+def read_family(content: dict[str, Any], *, checkpoint_sha256: str, classes: int, exits: int, where: str) -> Family:
+    """Read the operating points of a bundle, and check that they belong to its network.
+
+    Args:
+        content: What `Family.to_dict` returned.
+        checkpoint_sha256: Hash of the checkpoint of the network.
+        classes: Number of classes of the network.
+        exits: Number of exits of the network.
+        where: Name of the bundle in error messages.
+
+    Raises:
+        WorkError: They do not belong to the network.
+    """
     try:
-        family = Family.from_dict(variant.family)
-        family.require_checkpoint(manifest.provenance.checkpoint_sha256)
+        family = Family.from_dict(content)
+        family.require_checkpoint(checkpoint_sha256)
     except (ElfnetError, KeyError, TypeError, ValueError) as error:
         reason = str(error).partition(";")[0]
         raise WorkError(f"{where}: the operating points are not for this network ({reason}); export again") from error
-    if family.log_prior and len(family.log_prior) != len(manifest.class_names):
+    if family.log_prior and len(family.log_prior) != classes:
         raise WorkError(
-            f"{where} has {len(manifest.class_names)} classes, but its operating points adjust the logits of "
+            f"{where} has {classes} classes, but its operating points adjust the logits of "
             f"{len(family.log_prior)}; export the run again"
         )
-    if len(family.confidence_scale) != len(variant.graphs):
+    if len(family.confidence_scale) != exits:
         raise WorkError(
-            f"{where} has {len(variant.graphs)} stages, but operating points for {len(family.confidence_scale)} exits; "
+            f"{where} has {exits} stages, but operating points for {len(family.confidence_scale)} exits; "
             "export the run again"
         )
     return family

@@ -41,6 +41,12 @@ class CostController:
         name = controller.observe(answers.cost_N)
         if name is not None:
             engine.set_operating_point(name)
+
+    Example:
+        >>> from elfnet import CostController, calibrate_run, open_run
+        >>> family = calibrate_run(open_run("runs/first"))
+        >>> CostController(family, target=0.6).operating_point in family.names()
+        True
     """
 
     def __init__(self, family: Family, target: float, settings: ControlSettings | None = None) -> None:
@@ -98,6 +104,14 @@ class LatencyController:
         target_ms: Target of the 95th percentile in milliseconds.
         start: Name of the efficient point to start at; None for the cheapest.
         settings: Windows (in requests) and margins.
+
+    Example:
+        >>> from elfnet import LatencyController, calibrate_run, open_run
+        >>> family = calibrate_run(open_run("runs/first"))
+        >>> controller = LatencyController(family, target_ms=5.0)
+        >>> point = controller.observe_latency([4.2, 4.8, 4.4])
+        >>> controller.operating_point in family.names()
+        True
     """
 
     def __init__(
@@ -198,6 +212,13 @@ class BatteryController:
         level: The first reading of the level in percent.
         hysteresis: Hysteresis in percent.
         settings: Windows and margins.
+
+    Example:
+        >>> from elfnet import BatteryController, calibrate_run, open_run
+        >>> family = calibrate_run(open_run("runs/first"))
+        >>> controller = BatteryController(family, {100: 1.0, 50: 0.6, 20: 0.3}, level=80)
+        >>> controller.operating_point in family.names()
+        True
     """
 
     def __init__(

@@ -34,6 +34,12 @@ class ControlledEngine:
         engine: The engine; its operating point follows the controller.
         controller: A controller of cost, latency or battery.
         clock: Time in seconds; used only with a `LatencyController`.
+
+    Example:
+        >>> from elfnet import ControlledEngine, CostController, calibrate_run, load, open_run
+        >>> run = open_run("runs/first")
+        >>> controller = CostController(calibrate_run(run), target=0.6)
+        >>> engine = ControlledEngine(load("digits.onnx").engine, controller)
     """
 
     def __init__(

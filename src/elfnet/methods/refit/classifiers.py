@@ -61,6 +61,8 @@ class LabelledFeed:
 
 def logits_and_labels(network: StagedNetwork, feed: LabelledFeed) -> tuple[list[Tensor], Ints]:
     """The output of the classifier of every exit, E tensors of shape (N, C) in float64, and the labels (N,)."""
+    if not len(feed.examples):
+        return [torch.zeros(0, network.classes, dtype=torch.float64)] * network.exits, feed.examples.labels_N
     outputs_NEC = torch.from_numpy(logits_of(network, feed.batches)).double()
     logits_ENC = own_logits(outputs_NEC.transpose(0, 1), network.experts)
     return list(logits_ENC), feed.labels()

@@ -37,12 +37,12 @@ class TauChoice:
     Attributes:
         tau: the chosen tau.
         scores: (tau, balanced accuracy) of every tau that was scored, sorted by tau.
-        before: the balanced accuracy of the run before the correction.
+        before: the balanced accuracy of the run before the correction; None if tau was given, not chosen.
     """
 
     tau: float
     scores: tuple[tuple[float, float], ...]
-    before: float
+    before: float | None
 
     def record(self) -> TauInfo:
         """The entry of run.json."""
@@ -61,6 +61,8 @@ def tau_remarks(choice_E: Sequence[TauChoice], taus: Sequence[float]) -> list[st
     """Remarks for the log: the chosen taus, and a warning if the largest candidate was chosen."""
     last = choice_E[-1]
     chosen = ", ".join(f"{choice.tau:g}" for choice in choice_E)
+    if last.before is None:
+        return [f"tau by exit {chosen} (given, not chosen)"]
     before, now = 100 * last.before, 100 * dict(last.scores)[last.tau]
     remarks = [f"tau by exit {chosen} (calibration accuracy {before:.1f} -> {now:.1f} %)"]
     if len(set(taus)) > 1 and any(choice.tau == max(taus) for choice in choice_E):
@@ -79,11 +81,14 @@ def choose_tau(
     """Choose the tau with the best balanced accuracy; among equals the smallest, which changes the logits least.
 
     Args:
-        logits_NC: the logits before the correction.
+        logits_NC: the logits before the correction. Without examples there must be one candidate, which is taken.
         taus: the candidates.
         corrected: maps a tau to the corrected logits.
         also_reported: further taus that are scored but not chosen.
     """
+    if not len(labels_N):
+        (tau,) = taus
+        return TauChoice(tau, (), None)
     scores = {tau: _balanced_accuracy(corrected(tau), labels_N) for tau in sorted({*taus, *also_reported})}
     # max returns the first of equals, so the taus are sorted.
     tau = max(sorted(set(taus)), key=lambda candidate: scores[candidate])
@@ -143,3 +148,20 @@ def _choose_adjustment_tau(logits_NC: Tensor, labels_N: Ints, taus: Sequence[flo
         return logits_NC - tau * log_prior_C
 
     return choose_tau(logits_NC, labels_N, taus, corrected=corrected, also_reported=[CONSISTENT_TAU])
+
+
+UNTUNED_TAU = 1.0
+"""The tau that both methods have without a calibration split."""
+
+
+def at_untuned_tau(method: str, logits_NC: Tensor, *, tau: float, weight_CF: Tensor, log_prior_C: Tensor) -> Tensor:
+    """Compute the logits that an exit would have at tau 1 from those at the tau that was chosen; float64.
+
+    Args:
+        method: `tau-norm` or `logit-adjustment`.
+        logits_NC: logits of the refitted run.
+        weight_CF: weights of its classifier. After tau-norm their norms are |W_c|^(1 - tau).
+    """
+    if method == "tau-norm":
+        return logits_NC.double() / _weight_norms(weight_CF)
+    return logits_NC.double() + (tau - UNTUNED_TAU) * log_prior_C

@@ -72,6 +72,9 @@ def attach_exits(
         RequestError: an argument is wrong, the model cannot be cut there, or the logits differ.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from elfnet import attach_exits
         >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 6 * 6, 5))
         >>> attach_exits(model, ["1"], example=torch.zeros(2, 3, 8, 8))(torch.zeros(4, 3, 8, 8)).shape
         torch.Size([2, 4, 5])

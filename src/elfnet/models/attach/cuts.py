@@ -49,6 +49,9 @@ def legal_cuts(model: nn.Module, example: Tensor) -> list[Cut]:
         example: a batch of inputs on the model's device.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from elfnet import legal_cuts
         >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
         >>> [(cut.name, cut.shape) for cut in legal_cuts(model, torch.zeros(2, 4))]
         [('0', (8,))]

@@ -48,6 +48,9 @@ def from_blocks(
         RequestError: an argument is wrong, or the logits differ from those of `same_as`.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from elfnet import from_blocks
         >>> blocks = [nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(4)]
         >>> network = from_blocks(nn.Linear(5, 8), blocks, nn.Linear(8, 3), [0, 2], example=torch.zeros(2, 5))
         >>> network.exits

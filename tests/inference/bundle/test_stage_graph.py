@@ -4,7 +4,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from elfnet.inference.backends.onnxruntime import PLACE, join_parts, stage_alone
+from elfnet.inference.bundle.stage_graph import PLACE, join_parts, stage_alone
 
 
 def _model(weights: int) -> bytes:

@@ -1,0 +1,173 @@
+"""The engine of a bundle that is one ONNX file: one call of ONNX Runtime per batch.
+
+The graph holds the loop over stages, so that Python's lock is released during all of it. Stages by themselves are
+opened only when somebody measures them or asks for the answers of all exits.
+"""
+
+# Shapes: N images, B images that have not left, E exits, C classes, K channels, H height, W width
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cached_property
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import onnxruntime  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+
+from elfnet.errors import RequestError
+from elfnet.exits.policy import Policy
+from elfnet.inference.backends.onnxruntime import OnnxBackend, open_session, session_options
+from elfnet.inference.bundle.one_file import OneFile
+from elfnet.inference.engine import Answers, Backend, Engine, Plan, checked_images, no_answers
+from elfnet.inference.point_inputs import IMAGES, THRESHOLDS, PointInputs, checked_thresholds
+
+OUTPUTS = ["class", "confidence", "probabilities", "exit", "cost"]
+
+
+class OneFileEngine(Engine):
+    """Runs a bundle that is one ONNX file. Thread-safe.
+
+    Args:
+        bundle: The file.
+        threads: Threads per call; None for one per core.
+        deepest_exit: See `Engine`.
+        abstain_below: See `Engine`.
+    """
+
+    def __init__(
+        self,
+        bundle: OneFile,
+        *,
+        threads: int | None = None,
+        deepest_exit: int | None = None,
+        abstain_below: float = 0.0,
+    ) -> None:
+        if threads is not None and threads < 1:
+            raise RequestError(f"threads={threads} must be at least 1; leave it out for one per core")
+        self._bundle = bundle
+        self._inputs = PointInputs.of(bundle.family)
+        self._session = _LazySession(lambda: (bundle.content, IMAGES), bundle, threads)
+        self._normalised = _LazySession(bundle.with_normalised_input, bundle, threads)
+        self._preprocess = bundle.manifest.preprocessing.preprocess()
+        self._reads_pixels = bundle.manifest.image_input == "uint8"
+        height, width, channels = self._preprocess.shape
+        self._pixel_shape, self._image_shape = (height, width, channels), (channels, height, width)
+        # Opened at once, so that a file that ONNX Runtime cannot read is refused here.
+        (self._session if self._reads_pixels else self._normalised).open()
+        backend = LazyStages(bundle.exits, lambda: OnnxBackend(bundle.stage_graphs(), threads=threads))
+        super().__init__(backend, bundle.family, deepest_exit=deepest_exit, abstain_below=abstain_below)
+
+    def _prepare(self, policy: Policy) -> Plan:
+        inputs = self._inputs.values(policy, self._abstain_below, self._last)
+        return replace(super()._prepare(policy), inputs=inputs)
+
+    def __call__(self, images_NKHW: NDArray[np.float32], *, operating_point: str | float | None = None) -> Answers:
+        """Classify normalised images; see `Engine`."""
+        return self._run(self._normalised, checked_images(images_NKHW, self._image_shape), self.plan(operating_point))
+
+    def of_pixels(
+        self,
+        pixels_NHWK: NDArray[np.uint8],
+        *,
+        operating_point: str | float | None = None,
+        thresholds: NDArray[np.floating[Any]] | None = None,
+    ) -> Answers:
+        """Classify uint8 images as `Preprocess.pixels` returns them; the graph normalises them if it can.
+
+        Args:
+            pixels_NHWK: The images.
+            operating_point: Name or budget for this call only; None for the present point.
+            thresholds: Thresholds in place of those of the operating point, (1, E - 1) or (N, E - 1).
+
+        Raises:
+            RequestError: An array has another shape or type, or a threshold is not between 0 and 1.
+        """
+        if pixels_NHWK.dtype != np.uint8 or pixels_NHWK.shape[1:] != self._pixel_shape:
+            raise RequestError(
+                f"images are {pixels_NHWK.dtype} of shape {pixels_NHWK.shape}, the network needs uint8 of shape "
+                f"(examples, {', '.join(map(str, self._pixel_shape))}); convert them"
+            )
+        plan, other_inputs = self.plan(operating_point), None
+        if thresholds is not None:
+            other_inputs = {THRESHOLDS: checked_thresholds(thresholds, len(pixels_NHWK), self.family.exits)}
+        if not self._reads_pixels:
+            return self._run(self._normalised, self._preprocess.normalise(pixels_NHWK), plan, other_inputs)
+        return self._run(self._session, pixels_NHWK, plan, other_inputs)
+
+    def _run(
+        self,
+        session: "_LazySession",
+        images: NDArray[Any],
+        plan: Plan,
+        other_inputs: Mapping[str, NDArray[np.float32]] | None = None,
+    ) -> Answers:
+        if len(images) == 0:
+            return no_answers()
+        inputs = plan.inputs if other_inputs is None else {**plan.inputs, **other_inputs}
+        prediction_N, confidence_N, probability_NC, exit_N, cost_N = session.run(images, inputs)
+        exit_N -= 1
+        # The same numbers as other engines give, where the graph's float32 is not needed.
+        exact_N = plan.cost_E[exit_N] if other_inputs is None else cost_N.astype(np.float64)
+        return Answers(prediction_N, confidence_N.astype(np.float64), exit_N, exact_N, probability_NC)
+
+
+class _LazySession:
+    """A session that is opened when it is first used."""
+
+    def __init__(self, model: Callable[[], tuple[bytes, str]], bundle: OneFile, threads: int | None) -> None:
+        self._model, self._bundle, self._threads = model, bundle, threads
+        self._opening = Lock()
+        self._opened: tuple[onnxruntime.InferenceSession, str] | None = None
+
+    def open(self) -> tuple[onnxruntime.InferenceSession, str]:
+        """Return the session and the name of its input."""
+        with self._opening:
+            if self._opened is None:
+                content, name = self._model()
+                options = session_options(self._threads)
+                self._opened = open_session(content, options, what=str(self._bundle.path)), name
+            return self._opened
+
+    def run(self, images: NDArray[Any], inputs: Mapping[str, NDArray[np.float32]]) -> list[Any]:
+        session, name = self.open()
+        return list(session.run(OUTPUTS, {name: images, **inputs}))
+
+
+class LazyStages:
+    """A staged backend that is opened when it is first used.
+
+    Args:
+        exits: Number of exits.
+        opened: Opens the backend.
+    """
+
+    def __init__(self, exits: int, opened: Callable[[], Backend]) -> None:
+        self._exits, self._open = exits, opened
+        self._opening = Lock()
+
+    @property
+    def exits(self) -> int:
+        return self._exits
+
+    @cached_property
+    def _cached(self) -> Backend:
+        return self._open()
+
+    @property
+    def _backend(self) -> Backend:
+        with self._opening:
+            return self._cached
+
+    def start(self, images_BKHW: NDArray[np.float32]) -> Any:
+        return self._backend.start(images_BKHW)
+
+    def run(self, k: int, features: Any) -> tuple[Any, NDArray[np.float32]]:
+        return self._backend.run(k, features)
+
+    def run_without_head(self, k: int, features: Any) -> Any:
+        return self._backend.run_without_head(k, features)
+
+    def keep(self, features: Any, stay: NDArray[np.int64]) -> Any:
+        return self._backend.keep(features, stay)
