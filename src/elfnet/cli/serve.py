@@ -97,9 +97,9 @@ def run(words: Sequence[str]) -> int:
     if args.operating_point is not None and args.budget is not None:
         raise RequestError("--operating-point and --budget both choose the point; give one of them")
 
-    from elfnet.inference.bundle.read import open_bundle
     from elfnet.inference.model import DEFAULT_BACKEND
     from elfnet.serve import BundleService, ServeSettings, bind_socket, read_samples, read_token, serve_workers
+    from elfnet.serve.workers import open_points
 
     limits = {name: getattr(args, name) for name in LIMITS if getattr(args, name) is not None}
     # The service finds out its own address by itself; a name is known only here.
@@ -114,7 +114,7 @@ def run(words: Sequence[str]) -> int:
     token = read_token(args.token_file)
     read_samples(args.samples)
     settings.divide(args.workers)
-    family = open_bundle(args.bundle, variant=args.variant).family
+    family, _ = open_points(args.bundle, args.variant)
     point = family.points[0]
     if args.operating_point is not None:
         point = family.point(args.operating_point)

@@ -5,6 +5,7 @@ that all of them share, so that a change applies to every worker, and to those t
 """
 
 import ctypes
+import hashlib
 import logging
 import multiprocessing
 import os
@@ -26,6 +27,7 @@ from uvicorn.supervisors.multiprocess import Multiprocess
 from elfnet.calibrate.family import Family
 from elfnet.errors import ElfnetError, WorkError
 from elfnet.inference.bundle.manifest_file import identity_of
+from elfnet.inference.bundle.one_file import is_one_file, open_one_file
 from elfnet.inference.bundle.read import open_bundle
 from elfnet.inference.model import DEFAULT_BACKEND, load
 from elfnet.serve.app import create_app
@@ -55,7 +57,7 @@ class BundleService:
     token: str | None = None
     samples: Path | None = None
     backend: str = DEFAULT_BACKEND
-    variant: str = "float32"
+    variant: str | None = None
     threads: int | None = None
 
 
@@ -81,14 +83,14 @@ def serve_workers(
         RequestError: if the limits cannot be divided.
         WorkError: if the workers cannot start.
     """
-    opened = open_bundle(served.bundle, variant=served.variant)
+    family, identity = open_points(served.bundle, served.variant)
     app = _WorkerApp(
         served=served,
         settings=served.settings.divide(workers),
         threads=served.threads or (max(1, (os.cpu_count() or 1) // workers) if workers > 1 else None),
-        identity=identity_of(opened.manifest),
+        identity=identity,
         parent=os.getpid(),
-        point=_share_point(opened.family, point),
+        point=_share_point(family, point),
     )
     with ExitStack() as stack:
         stack.enter_context(closing(bound))
@@ -104,6 +106,15 @@ def serve_workers(
         supervisor.run()
         if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes):
             raise WorkError("the service could not start; the message above says why")
+
+
+def open_points(bundle: Path, variant: str | None) -> tuple[Family, str]:
+    """Verify a bundle of any version; returns its operating points and a hash of what it computes."""
+    if is_one_file(bundle):
+        opened = open_one_file(bundle, variant=variant)
+        return opened.family, hashlib.sha256(opened.content).hexdigest()
+    older = open_bundle(bundle, variant=variant or "float32")
+    return older.family, identity_of(older.manifest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +139,7 @@ class _WorkerApp:
     def _service(self) -> Service:
         served = self.served
         # A worker that is started later must not serve another model than the others.
-        if identity_of(open_bundle(served.bundle, variant=served.variant).manifest) != self.identity:
+        if open_points(served.bundle, served.variant)[1] != self.identity:
             raise WorkError(f"{served.bundle} was replaced while it was served; start the service again")
         model = load(served.bundle, backend=served.backend, variant=served.variant, threads=self.threads)
         samples = read_samples(served.samples)
