@@ -35,7 +35,6 @@ from elfnet.models.experts import ExpertNetwork
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import Recipe
-from elfnet.run.log import EpochRecord
 from elfnet.train.distributed import DistributedContext, SharedRequestError
 from elfnet.train.forward import ExitingForward
 from elfnet.train.launch import Launch, start
@@ -117,7 +116,7 @@ def trajectory(
     distil: float = 0,
     experts: bool = False,
     mix: str = "",
-) -> tuple[list[Tensor], list[EpochRecord], list[bool]]:
+) -> tuple[list[Tensor], list[dict[str, Any]], list[bool]]:
     """Weights after every epoch, the log, and whether anyone of this process's share reached the last exit, by step."""
     trained = network_with_experts() if experts else network(16 if mix in ("cutmix", "cmo") else FEATURES)
     mixing = mixing_of(mix)
@@ -155,7 +154,7 @@ def trajectory(
     )
     weights, log = [], []
     for epoch in range(EPOCHS):
-        log.append(trainer.run_epoch(epoch))
+        log.append(trainer.run_epoch(epoch).to_json())
         weights.append(torch.cat([p.detach().flatten() for p in trained.parameters()]).clone())
     return weights, log, reached
 

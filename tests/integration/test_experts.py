@@ -181,6 +181,11 @@ def test_refits_change_the_classifiers_of_all_exits_and_nothing_else(
     refitted = train_recipe(tiny(method, **settings), tmp_path / method)
     before, after = (load_checkpoint(one.checkpoint("last")).weights for one in (run, refitted))
     changed = {name for name in before if not torch.equal(before[name], after[name])}
+    if method in ("crt", "lws"):
+        # As published, batch norm follows the batches of the refit.
+        changed = {
+            name for name in changed if not name.endswith(("running_mean", "running_var", "num_batches_tracked"))
+        }
     if method == "lws":
         assert not changed
         changed = {name for name, scale in after.items() if name.endswith(".scale") and bool((scale != 1).any())}

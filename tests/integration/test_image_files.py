@@ -89,7 +89,7 @@ def test_a_damaged_image_stops_the_run_or_is_skipped_and_counted(recipe: Make, t
 def test_other_files_are_other_data(recipe: Make, tmp_path: Path) -> None:
     train_recipe(recipe(), tmp_path / "run", stop_after=lambda done: done == 1)
     (tmp_path / "images" / "red" / "3.png").rename(tmp_path / "images" / "red" / "x.png")
-    with pytest.raises(WorkError, match=r"the data is not what the run in .* started with"):
+    with pytest.raises(WorkError, match=r"the data is not what the run in .* was trained on"):
         train_recipe(recipe(), tmp_path / "run", resume=True)
 
 

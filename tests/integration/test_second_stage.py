@@ -284,6 +284,8 @@ def test_a_run_with_a_second_stage_is_a_source_as_it_ended(tiny: Build, both: Ru
     crt = {"refit__run": str(both.root), "model__exits": True, "model__head": "cosine", "train__epochs": 1}
     run = train_recipe(tiny("crt", **crt), tmp_path / "crt")
     for name, tensor in last(both).weights.items():
+        if name.endswith(("running_mean", "running_var", "num_batches_tracked")):
+            continue  # as published, batch norm follows the batches of cRT
         assert bool(classifier_tensor(name)) is not torch.equal(tensor, last(run).weights[name]), name
     with pytest.raises(ElfnetError, match=r"has model\.head=cosine, and this recipe model\.head=linear"):
         train_recipe(tiny("crt", **{**crt, "model__head": "linear"}), tmp_path / "other")

@@ -98,7 +98,7 @@ def test_a_new_run_is_timed_once_and_a_resumed_one_never(root: Path, tmp_path: P
 
 def test_a_damaged_test_image_stops_before_training(root: Path, tmp_path: Path) -> None:
     (root / "a" / "39.png").write_bytes(b"broken")
-    with pytest.raises(WorkError, match=r"39.png is damaged"):
+    with pytest.raises(WorkError, match=r"39.png is not an image or is damaged"):
         train_recipe(folder(root), tmp_path / "run", observer=Silent())
     assert not (tmp_path / "run").exists()
 
