@@ -198,6 +198,7 @@ def test_overwriting_by_a_request_that_is_refused_loses_nothing(elfnet: Call, ru
     assert sorted(path for path in run.rglob("*") if path.is_file()) == before
 
 
+@pytest.mark.slow
 def test_full_disk_keeps_what_was_there(run: Path) -> None:
     """A real limit on file size, in a process of its own: the checkpoint cannot be written, the old one stays."""
     before = (run / "checkpoints" / "last.safetensors").read_bytes()
@@ -221,6 +222,7 @@ def test_full_disk_keeps_what_was_there(run: Path) -> None:
     assert not list((run / "checkpoints").glob(".*"))
 
 
+@pytest.mark.slow
 def test_interrupted_run_says_how_to_go_on(tiny_recipe: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "elfnet.cli.main", "train", str(tiny_recipe), "--out", str(tmp_path / "run")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:

@@ -27,6 +27,7 @@ def test_nothing_fails(name: str, count: int) -> None:
     assert "FAILED" not in found["outcomes"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "count"), [("kills", 2), ("disk", 1), ("concurrency", 1)])
 def test_trainings_end_as_undisturbed_ones(name: str, count: int, tmp_path: Path) -> None:
     """In a process of its own: trainings are forked, and this process has threads."""

@@ -23,7 +23,24 @@ def finished(tiny: Callable[..., Recipe], tmp_path_factory: pytest.TempPathFacto
     return train_recipe(tiny("ce", train__epochs=2), tmp_path_factory.mktemp("from") / "ce")
 
 
-@pytest.mark.parametrize("method", shipped_methods())
+FAST = (
+    "bbn",
+    "crt",
+    "elf-balanced-softmax",
+    "elf-ce-drw",
+    "elf-ldam-drw",
+    "elf-strong-experts",
+    "lws",
+    "mixup",
+    "smote",
+)
+"""One method of every kind; `make test-all` trains the others."""
+
+
+@pytest.mark.parametrize(
+    "method",
+    [method if method in FAST else pytest.param(method, marks=pytest.mark.slow) for method in shipped_methods()],
+)
 def test_trains_goes_on_and_is_evaluated(
     method: str, tiny: Callable[..., Recipe], finished: RunDirectory, tmp_path: Path
 ) -> None:

@@ -34,6 +34,9 @@ from elfnet.run.checkpoint import load_checkpoint
 from elfnet.run.directory import RunDirectory
 from elfnet.train.run import train_recipe
 
+# tests/models/test_experts.py and the method elf-strong-experts cover experts in the fast tests.
+pytestmark = pytest.mark.slow
+
 EXPERTS = 3
 EXITS = 3 + EXPERTS
 TOO_NEAR = 1e-4

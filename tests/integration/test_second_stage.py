@@ -127,6 +127,7 @@ def test_stopped_anywhere_it_goes_on_bit_for_bit(
     assert outcome(parts) == outcome(whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epoch", [1, FIRST + 1])
 def test_killed_in_either_stage_it_goes_on(tiny: Build, both: RunDirectory, tmp_path: Path, epoch: int) -> None:
     file, out = tmp_path / "tiny.toml", tmp_path / "killed"

@@ -10,6 +10,7 @@ from elfnet.errors import WorkError
 from elfnet.sweep import run_sweep
 
 
+@pytest.mark.slow
 def test_runs_are_trained_and_measured(tiny_settings: dict[str, Any], tmp_path: Path) -> None:
     settings = {**tiny_settings, "train.epochs": 1, "train.precision": "float32"}
     del settings["train.lr"]  # swept

@@ -251,6 +251,7 @@ def test_too_few_experts_are_refused() -> None:
         ExpertNetwork([nn.Flatten()], [nn.Identity()], [nn.Identity()], [nn.Identity()], classes=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after_exit", ["mask", "drop"])
 def test_a_compiled_step_is_the_same_step(
     network: StagedNetwork, images: Tensor, after_exit: Literal["mask", "drop"], monkeypatch: pytest.MonkeyPatch

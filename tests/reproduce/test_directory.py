@@ -146,6 +146,7 @@ def test_the_table_has_a_note(both: tuple[Path, Outcome]) -> None:
     assert "BranchyNet+DRW uses the weights of All exits, no training rule" in (out / "table.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "second"),
     [

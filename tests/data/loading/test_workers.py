@@ -107,6 +107,7 @@ def test_a_reader_that_cannot_be_sent_is_refused_in_one_line() -> None:
         read(Local(), 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["file", "standard input"])
 def test_a_script_without_a_main_guard_runs_once(image_folder: Write, tmp_path: Path, how: str) -> None:
     image_folder({"a": 3, "b": 2}, below="images")

@@ -103,7 +103,9 @@ def network_with_experts() -> StagedNetwork:
     return ExpertNetwork([shared], [final_head(4, 5, kind="linear")], groups, classifiers, classes=5).eval()
 
 
-@pytest.mark.parametrize(("which", "exits"), [("network", 2), ("network_with_experts", 3)])
+@pytest.mark.parametrize(
+    ("which", "exits"), [("network", 2), pytest.param("network_with_experts", 3, marks=pytest.mark.slow)]
+)
 def test_engine_equals_replay(
     which: str,
     exits: int,
