@@ -23,17 +23,7 @@ def finished(tiny: Callable[..., Recipe], tmp_path_factory: pytest.TempPathFacto
     return train_recipe(tiny("ce", train__epochs=2), tmp_path_factory.mktemp("from") / "ce")
 
 
-FAST = (
-    "bbn",
-    "crt",
-    "elf-balanced-softmax",
-    "elf-ce-drw",
-    "elf-ldam-drw",
-    "elf-strong-experts",
-    "lws",
-    "mixup",
-    "smote",
-)
+FAST = ("bbn", "crt", "elf-balanced-softmax", "elf-ce-drw", "elf-ldam-drw", "elf-strong-experts", "mixup", "smote")
 """One method of every kind; `make test-all` trains the others."""
 
 
