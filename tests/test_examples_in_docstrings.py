@@ -30,6 +30,7 @@ def _examples(name: str) -> Iterator[doctest.DocTest]:
     yield doctest.DocTestParser().get_doctest(text, {}, name, None, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_example_runs(name: str, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(workplace)
@@ -41,5 +42,7 @@ def test_example_runs(name: str, workplace: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_example_is_skipped(name: str) -> None:
-    assert "+SKIP" not in (inspect.getdoc(getattr(elfnet, name)) or "")
+def test_there_is_an_example_and_none_is_skipped(name: str) -> None:
+    text = inspect.getdoc(getattr(elfnet, name)) or ""
+    assert ">>>" in text
+    assert "+SKIP" not in text
