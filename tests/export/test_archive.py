@@ -31,6 +31,9 @@ from elfnet.run.checkpoint import load_checkpoint, tensors_sha256
 from elfnet.run.directory import RunDirectory
 from elfnet.train.run import train_recipe
 
+# The zip of earlier versions; the one file is tested by the fast tests.
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def run(tiny_settings: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:

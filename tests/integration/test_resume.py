@@ -39,7 +39,7 @@ def stopped_and_resumed(recipe: Recipe, out: Path, *, stops: tuple[int, ...]) ->
         ("ldam-drw", {"train__channels_last": "off"}),
         # So little that the temperature rises from the first step on.
         ("distilled-exits", {"criterion__distil_confidence": 0.11}),
-        ("elf-ce-drw", {"model__experts": 3, "exits__train_threshold": "0.3"}),
+        pytest.param("elf-ce-drw", {"model__experts": 3, "exits__train_threshold": "0.3"}, marks=pytest.mark.slow),
         (
             "elf-ce-drw",
             {
