@@ -31,12 +31,10 @@ FOUNDATION = {
     "cluster",
     "errors",
     "extras",
-    "file_lock",
     "interrupts",
     "lazy",
     "parsing",
     "registry",
-    "strict",
     "version",
 }
 # The package itself and `python -m elfnet` stand above all others.
