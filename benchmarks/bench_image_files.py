@@ -40,7 +40,7 @@ from timing import RESULTS, ratio, write_results
 
 SIDE, BATCH, WORKERS, JITTER = 224, 32, 2, 0.4
 # Width, height and how many files, copies of `DIFFERENT` images: an epoch must be long against the start of its first
-# batch and the wait for its last. What a JPEG costs to decode also depends on its bytes a pixel, and with that every
+# batch and the wait for its last. What a JPEG costs to decode also depends on its bytes per pixel, and with that every
 # ratio here: so each size is measured with fine noise and quality 95 ("detailed"), and without and quality 90
 # ("smooth").
 SIZES = {"500x375": (500, 375, 960), "800x600": (800, 600, 512), "1600x1200": (1600, 1200, 192)}

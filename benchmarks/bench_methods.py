@@ -7,7 +7,7 @@ thread, step by step in turn with one that trains plain cross-entropy. A step is
 plain step before it, so that a machine that gets slower disturbs both alike.
 
 `relative_work` are the multiply-adds of a step's forward pass relative to the plain network's: exit heads, or two
-batches for BBN. `speed` is images a second relative to plain, times relative_work; a second batch counts as work, not
+batches for BBN. `speed` is images per second relative to plain, times relative_work; a second batch counts as work, not
 as images. MSDNet is another network, so its speed is that of its layers. Methods that differ only in the loss or its
 weights are represented by one each, and class weights are in force. Named methods replace their part of the results.
 """

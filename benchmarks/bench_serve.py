@@ -200,7 +200,7 @@ def bare_engine_ms(model: Model, images_NKHW: NDArray[np.float32], batch: int) -
 
 
 def middle(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """The round with the median of requests a second."""
+    """The round with the median of requests per second."""
     return sorted(results, key=lambda result: float(result["requests_per_second"]))[len(results) // 2]
 
 

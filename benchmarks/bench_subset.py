@@ -13,7 +13,7 @@ from timing import interleaved, write_results
 
 Ints = NDArray[np.int64]
 
-# (classes, largest class, images of the subset, images a class it is taken from): as published. ImageNet-LT is taken
+# (classes, largest class, images of the subset, images per class it is taken from): as published. ImageNet-LT is taken
 # from the balanced ImageNet; iNaturalist'18 is long-tailed as it is.
 SIZES = {"ImageNet-LT": (1_000, 1_280, 115_846, 1_300), "iNaturalist'18": (8_142, 1_000, 437_513, None)}
 

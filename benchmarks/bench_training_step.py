@@ -72,7 +72,7 @@ def batch() -> tuple[Tensor, Tensor]:
 
 
 def straightforward() -> Callable[[], object]:
-    """In a process of its own, one step a line of its input."""
+    """In a process of its own, one step per line of its input."""
     child = subprocess.Popen(
         [sys.executable, __file__, STRAIGHTFORWARD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
     )

@@ -83,8 +83,8 @@ the classifiers have a backward pass, so that an epoch takes about a third of th
 weights, the averaged ones are frozen.
 
 - In the same run: `elfnet train cifar100-lt/joint-ce-drw --refit.method balanced --refit.epochs 10`. The epochs go on
-  counting, `log.jsonl` has the `stage` of each, and `--resume` goes on in either stage. `best` is the best epoch of the
-  second stage as soon as there is one.
+  counting, `log.jsonl` has the `stage` of each, and `--resume` continues in either stage. `best` is the best epoch of
+  the second stage as soon as there is one.
 - From a finished run: `elfnet train cifar100-lt/balanced --from runs/joint --model.exits true`. Its length is
   `refit.epochs`, 10 by default.
 

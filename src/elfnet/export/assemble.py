@@ -51,7 +51,7 @@ def assemble(
     Inputs: `images` (or `features`), `thresholds` and `abstain_below`, and `confidence_scale`, `adjust_tau`, `combine`
     or `entropy` where the operating points differ in them. All but the images have one row, or one row per image.
     Outputs: `class`, -1 where the confidence is below `abstain_below`; `confidence`, `probabilities`, `exit` from 1,
-    and `cost`. A threshold of 1 or more means that nobody leaves; below 0, that everybody leaves.
+    and `cost`. At a threshold of 1 or more no image stops; below 0 every image stops.
 
     Args:
         graphs: Graphs from `export_stages`, or quantised ones.

@@ -1,4 +1,4 @@
-"""The nodes between the stages of the one-file graph: who leaves, who stays, and the answers in order.
+"""The nodes between the stages of the one-file graph: which images stop, which continue, and the answers in order.
 
 A table goes with the images, one row per image: its thresholds, the number of each exit, its position in the batch, and
 the inputs in which operating points differ. It is float64, so that one `Compress` per exit serves all of it.
@@ -226,8 +226,8 @@ class ExitNodes:
         """Write the `If` that holds stage k + 1, and return the rows of answers from there."""
         inside = GraphWriter(f"after_{k}")
         rows = self.level(inside, k + 1, table, evidence)
-        nobody = GraphWriter(f"nobody_{k}")
-        none = nobody.add("Identity", nobody.constant(np.zeros((0, self.classes + 2))))
+        empty = GraphWriter(f"nobody_{k}")
+        none = empty.add("Identity", empty.constant(np.zeros((0, self.classes + 2))))
         result = helper.make_tensor_value_info(f"deeper_{k}", TensorProto.DOUBLE, [f"deeper_{k}", self.classes + 2])
         graph.values.append(result)
         return graph.add(
@@ -235,7 +235,7 @@ class ExitNodes:
             go,
             into=result.name,
             then_branch=inside.branch(_renamed([result], [rows])),
-            else_branch=nobody.branch(_renamed([result], [none])),
+            else_branch=empty.branch(_renamed([result], [none])),
         )
 
     def _rows(self, graph: GraphWriter, k: int, table: str, probabilities: str) -> str:

@@ -33,7 +33,7 @@ def model_card(family: Family, class_names: Sequence[str], preprocess: Preproces
             "",
             f"- Classes: {len(class_names)} ({names})",
             f"- Input: uint8 images of {height} x {width} pixels, {channels} channel{'s' if channels > 1 else ''}",
-            f"- Exits: {family.exits}. An image leaves at the first exit whose confidence exceeds its threshold.",
+            f"- Exits: {family.exits}. An image stops at the first exit whose confidence exceeds its threshold.",
             f"- Default operating point: {default_point}",
             f"- Cost: {family.cost_unit}",
             "",

@@ -1,7 +1,7 @@
 """The engine of a bundle that is one ONNX file: one call of ONNX Runtime per batch.
 
 The graph holds the loop over stages, so that Python's lock is released during all of it. Stages by themselves are
-opened only when somebody measures them or asks for the answers of all exits.
+opened only to measure them, or for the answers of all exits.
 """
 
 # Shapes: N images, B images that have not left, E exits, C classes, K channels, H height, W width

@@ -26,7 +26,7 @@ ENTROPY = "entropy"
 ROWS = "rows"
 """Name of the first dimension of every input below: 1, or the number of images."""
 ALL_LEAVE = -1.0
-"""The threshold at which everybody leaves, for a cap on depth."""
+"""The threshold at which every image stops, for a cap on depth."""
 _LARGEST_BELOW_NEVER = float(np.nextafter(np.float32(NEVER), np.float32(0)))
 
 
@@ -77,7 +77,7 @@ class PointInputs:
 
 
 def rounded_threshold(threshold: float) -> float:
-    """Round a threshold to float32, but never one below 1 to 1, at which nobody leaves."""
+    """Round a threshold to float32, but never one below 1 to 1, at which no image stops."""
     return min(float(np.float32(threshold)), _LARGEST_BELOW_NEVER) if threshold < NEVER else NEVER
 
 
@@ -99,7 +99,7 @@ def checked_thresholds(thresholds: NDArray[Any], images: int, exits: int) -> NDA
             f"or (examples, {exits - 1}) with one row for each of {images} images"
         )
     if not (np.issubdtype(given.dtype, np.number) and ((given >= 0) & (given <= 1)).all()):
-        raise RequestError("a threshold is not between 0 and 1; give probabilities, 1 for nobody leaves")
+        raise RequestError("a threshold is not between 0 and 1; give probabilities; at 1 no image stops")
     rounded = np.minimum(given.astype(np.float32), np.float32(_LARGEST_BELOW_NEVER))
     return np.where(given < NEVER, rounded, np.float32(NEVER))
 

@@ -28,7 +28,7 @@ class BatchResult:
     Attributes:
         point: the operating point that was used.
         answers: predictions for the images of this request.
-        logits_EC: logits of every exit, if the request asked for them.
+        logits_EC: logits of every exit, if the request needs them.
         batch: images that were computed together.
         engine_ms: milliseconds that their computation took.
     """

@@ -57,7 +57,7 @@ class ImageResult(BaseModel):
         exit: the exit taken, from 1.
         cost: relative to the plain backbone.
         top: the most probable classes, best first.
-        explanation: only if the request asked for it.
+        explanation: only if the request sets `explain`.
     """
 
     name: str

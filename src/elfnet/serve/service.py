@@ -105,7 +105,7 @@ class Service:
         model: computes the predictions.
         name: the title of the web page.
         settings: limits and batching.
-        token: needed to change the operating point; None forbids it to everybody.
+        token: needed to change the operating point; None: no client may change it.
         samples: images that the web page offers to try.
         shared_point: index of the operating point, in memory that several processes share; None for one process.
     """

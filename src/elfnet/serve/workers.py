@@ -1,4 +1,4 @@
-"""Worker processes of a service under uvicorn's supervisor: a worker that crashes is replaced, and the service goes on.
+"""Worker processes of a service under uvicorn's supervisor: a worker that crashes is replaced.
 
 Each worker loads the bundle and accepts connections from the same socket. The operating point is an integer in memory
 that all of them share, so that a change applies to every worker, and to those that are started later.
