@@ -35,6 +35,7 @@ FOUNDATION = {
     "interrupts",
     "lazy",
     "parsing",
+    "processor",
     "registry",
     "strict",
     "version",

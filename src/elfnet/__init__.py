@@ -6,6 +6,7 @@ The names below are imported when they are first used, so that `import elfnet` i
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from elfnet.processor import hide_unusable_amx
 from elfnet.version import __version__
 
 if TYPE_CHECKING:
@@ -113,6 +114,10 @@ __all__ = [
     "train_recipe",
     "write_report",
 ]
+
+
+# Before torch computes anything.
+hide_unusable_amx()
 
 
 def __getattr__(name: str) -> Any:
