@@ -14,7 +14,7 @@ TILE_LEAF = 0x1D
 
 
 def amx_is_unusable() -> bool:
-    """Whether the processor announces AMX without describing its tiles. False where Linux's /proc/cpuinfo is missing."""
+    """Whether the processor announces AMX without describing its tiles. Only Linux tells; elsewhere False."""
     try:
         with CPUINFO.open() as file:
             first_processor = file.read(8192).partition("\n\n")[0]
@@ -28,6 +28,6 @@ def amx_is_unusable() -> bool:
 
 
 def hide_unusable_amx() -> None:
-    """Keep oneDNN from AMX where it cannot work. Only effective before the first computation; a user's setting stays."""
+    """Keep oneDNN from AMX where it cannot work. Effective before the first computation; a user's setting stays."""
     if amx_is_unusable():
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
