@@ -9,11 +9,10 @@ from time import perf_counter
 
 import numpy as np
 
-from elfnet.evaluate.confidence import compute_confidences
-from elfnet.evaluate.curve import sweep, sweep_uniform
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.metrics import measure
-from elfnet.evaluate.replay import replay
+from elfnet.evaluate.policy_replay import compute_confidences, replay
+from elfnet.evaluate.trade_off import sweep, sweep_uniform
 from elfnet.exits.policy import Policy
 from timing import write_results
 

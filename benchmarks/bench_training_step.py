@@ -26,10 +26,9 @@ from elfnet.losses.weighting import weighted_batch_mean
 from elfnet.models.build import build_network
 from elfnet.models.flops import count_cost
 from elfnet.run.info import Machine
-from elfnet.train.ema import WeightAverage
 from elfnet.train.forward import ExitingForward
 from elfnet.train.machine import choose_machine, tune_malloc
-from elfnet.train.optimizer import build_optimizer
+from elfnet.train.optimizer import WeightAverage, build_optimizer
 from elfnet.train.statistics import EpochStatistics
 from timing import interleaved, ratio, write_results
 

@@ -15,9 +15,8 @@ from elfnet.calibrate.confidence import fit_scales
 from elfnet.calibrate.family import Family
 from elfnet.calibrate.line_search import measured_point
 from elfnet.calibrate.per_exit import family_for_budgets
-from elfnet.evaluate.confidence import compute_confidences
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.replay import replay
+from elfnet.evaluate.policy_replay import compute_confidences, replay
 
 LENGTH, BATCH = 120_000, 32
 BUDGETS = np.round(np.arange(0.3, 1.11, 0.04), 2).tolist()

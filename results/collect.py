@@ -16,7 +16,7 @@ from typing import Any
 from elfnet import atomic
 from elfnet.evaluate.bootstrap import paired_bootstrap
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.replay import Replay, replay
+from elfnet.evaluate.policy_replay import Replay, replay
 from elfnet.exits.policy import full_depth
 from elfnet.run.directory import RunDirectory, open_run
 

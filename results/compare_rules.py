@@ -19,10 +19,9 @@ from elfnet import atomic
 from elfnet.calibrate.confidence import choose_confidence
 from elfnet.calibrate.per_exit import geometric_policy, thresholds_for_budget
 from elfnet.evaluate.bootstrap import paired_bootstrap
-from elfnet.evaluate.confidence import compute_confidences
-from elfnet.evaluate.curve import spread_thresholds, sweep_uniform
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.replay import replay
+from elfnet.evaluate.policy_replay import compute_confidences, replay
+from elfnet.evaluate.trade_off import spread_thresholds, sweep_uniform
 from elfnet.exits.policy import Policy, uniform_policy
 from elfnet.run.directory import open_run
 

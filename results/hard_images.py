@@ -15,9 +15,8 @@ import numpy as np
 
 from elfnet import atomic
 from elfnet.calibrate.family import Family
-from elfnet.evaluate.confidence import compute_confidences
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.replay import replay
+from elfnet.evaluate.policy_replay import compute_confidences, replay
 from elfnet.run.directory import open_run
 
 HERE = Path(__file__).parent

@@ -18,7 +18,7 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 import pytest
 import torch
 
-from elfnet.file_lock import file_lock
+from elfnet.run.directory import file_lock
 
 # Fixtures that tests of several packages share; each is made when a test first asks for it.
 pytest_plugins = ("exported_networks", "exported_files")

@@ -31,13 +31,11 @@ FOUNDATION = {
     "cluster",
     "errors",
     "extras",
-    "file_lock",
     "interrupts",
     "lazy",
     "parsing",
     "processor",
     "registry",
-    "strict",
     "version",
 }
 # The package itself and `python -m elfnet` stand above all others.

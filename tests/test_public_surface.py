@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules, walk_packages
 from types import ModuleType
 from typing import Any
 
@@ -49,6 +50,17 @@ def test_type_checkers_see_the_same_names_from_the_same_places() -> None:
     }
     assert typed == elfnet._HOME
     assert set(typed) | {"__version__"} == set(elfnet.__all__)
+
+
+def test_no_public_name_is_hidden_by_a_module() -> None:
+    """Python sets an imported module as attribute of its package, where it would hide a lazy name."""
+    packages = [elfnet, *(import_module(m.name) for m in walk_packages(elfnet.__path__, "elfnet.") if m.ispkg)]
+    hidden = {
+        package.__name__: names
+        for package in packages
+        if (names := {*getattr(package, "__all__", ())} & {module.name for module in iter_modules(package.__path__)})
+    }
+    assert hidden == {}
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -18,7 +18,10 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 import elfnet
+from elfnet.inference import load
+from elfnet.recipe import load_recipe
 from elfnet.serve import ServeSettings, Service, create_app
+from elfnet.train import train_recipe
 
 ROOT = Path(elfnet.__file__).parent
 STORED = Path(__file__).parent / "integration" / "stored"
@@ -70,12 +73,12 @@ def train(out: Path) -> None:
         "train.epochs": 1,
         "train.compile": "off",
     }
-    elfnet.train_recipe(elfnet.load_recipe("digits/elf-ce-drw", settings), out)
+    train_recipe(load_recipe("digits/elf-ce-drw", settings), out)
 
 
 def predict() -> None:
     """One image classified by a bundle."""
-    model = elfnet.load(STORED / "bundle.onnx")
+    model = load(STORED / "bundle.onnx")
     list(model.predict([np.zeros((32, 32), dtype=np.uint8)]))
 
 
@@ -90,7 +93,7 @@ def post(client: TestClient) -> None:
 def walks() -> dict[str, list[str]]:
     """Files of each walk, each taken once before, so that imports on first use do not count."""
     tracer = Tracer()
-    service = Service(elfnet.load(STORED / "bundle.onnx"), name="digits", settings=ServeSettings())
+    service = Service(load(STORED / "bundle.onnx"), name="digits", settings=ServeSettings())
     with (
         tempfile.TemporaryDirectory() as folder,
         tracer.installed(),

@@ -16,18 +16,16 @@ if TYPE_CHECKING:
     from elfnet.calibrate.per_exit import geometric_policy, thresholds_for_budget, thresholds_for_floor
     from elfnet.calibrate.risk.control import control_risk, control_risks
     from elfnet.calibrate.run import calibrate_run, measure_run
-    from elfnet.evaluate.confidence import compute_confidences
     from elfnet.evaluate.exit_table import ExitTable
     from elfnet.evaluate.metrics import measure
-    from elfnet.evaluate.replay import replay
+    from elfnet.evaluate.policy_replay import compute_confidences, replay
     from elfnet.evaluate.run import evaluate_run
     from elfnet.export.run import export_run
     from elfnet.inference.controller.controllers import BatteryController, CostController, LatencyController
     from elfnet.inference.controller.engine import ControlledEngine
     from elfnet.inference.model import Model, Prediction, load
-    from elfnet.models.attach.attach_exits import attach_exits
+    from elfnet.models.attach.attach import attach_exits, from_blocks
     from elfnet.models.attach.cuts import legal_cuts
-    from elfnet.models.attach.from_blocks import from_blocks
     from elfnet.models.build import build_network
     from elfnet.models.staged import StagedNetwork
     from elfnet.recipe.load import load_recipe, recipe_names
@@ -49,17 +47,17 @@ _HOME = {
     "Recipe": "elfnet.recipe.schema",
     "RunDirectory": "elfnet.run.directory",
     "StagedNetwork": "elfnet.models.staged",
-    "attach_exits": "elfnet.models.attach.attach_exits",
+    "attach_exits": "elfnet.models.attach.attach",
     "build_network": "elfnet.models.build",
     "calibrate_run": "elfnet.calibrate.run",
     "control_risk": "elfnet.calibrate.risk.control",
     "control_risks": "elfnet.calibrate.risk.control",
-    "compute_confidences": "elfnet.evaluate.confidence",
+    "compute_confidences": "elfnet.evaluate.policy_replay",
     "evaluate_run": "elfnet.evaluate.run",
     "export_run": "elfnet.export.run",
     "fit_family": "elfnet.calibrate.fit",
     "fit_scales": "elfnet.calibrate.confidence",
-    "from_blocks": "elfnet.models.attach.from_blocks",
+    "from_blocks": "elfnet.models.attach.attach",
     "geometric_policy": "elfnet.calibrate.per_exit",
     "legal_cuts": "elfnet.models.attach.cuts",
     "load": "elfnet.inference.model",
@@ -68,7 +66,7 @@ _HOME = {
     "measure_run": "elfnet.calibrate.run",
     "open_run": "elfnet.run.directory",
     "recipe_names": "elfnet.recipe.load",
-    "replay": "elfnet.evaluate.replay",
+    "replay": "elfnet.evaluate.policy_replay",
     "thresholds_for_budget": "elfnet.calibrate.per_exit",
     "thresholds_for_floor": "elfnet.calibrate.per_exit",
     "train_recipe": "elfnet.train.run",

@@ -10,13 +10,12 @@ from elfnet.calibrate.class_mix import exits_that_beat_the_last, mean_and_error,
 from elfnet.calibrate.fit import FamilyRequest, RiskPoints, fit_family
 from elfnet.calibrate.line_search import measured_point
 from elfnet.calibrate.per_exit import family_for_budgets, thresholds_for_floor
+from elfnet.calibrate.risk.bounds import TooFewExamplesError
 from elfnet.calibrate.risk.control import control_risk
-from elfnet.calibrate.risk.sample_size import TooFewExamplesError
 from elfnet.errors import RequestError
-from elfnet.evaluate.confidence import compute_confidences
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.metrics import measure
-from elfnet.evaluate.replay import replay
+from elfnet.evaluate.policy_replay import compute_confidences, replay
 
 TableFactory = Callable[..., ExitTable]
 REPEATS = np.array([1, 1, 2, 2, 4, 4])

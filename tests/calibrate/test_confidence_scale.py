@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from elfnet.calibrate import confidence as confidence_scale
 from elfnet.calibrate.confidence import LARGEST_SCALE, SMALLEST_SCALE, fit_scales
 from elfnet.errors import RequestError, WorkError
-from elfnet.evaluate.confidence import compute_confidences
 from elfnet.evaluate.exit_table import ExitTable
+from elfnet.evaluate.policy_replay import compute_confidences
 
 TableFactory = Callable[..., ExitTable]
 

@@ -14,7 +14,7 @@ from elfnet.calibrate.run import results_on
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.metrics import measure
-from elfnet.evaluate.replay import replay
+from elfnet.evaluate.policy_replay import replay
 
 TableFactory = Callable[..., ExitTable]
 HEADS = np.array([0.05, 0.2, 0.1, 0.0])

@@ -9,7 +9,7 @@ from elfnet.calibrate.line_search import line_search
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.metrics import measure
-from elfnet.evaluate.replay import replay
+from elfnet.evaluate.policy_replay import replay
 from elfnet.exits.policy import uniform_policy
 
 TableFactory = Callable[..., ExitTable]

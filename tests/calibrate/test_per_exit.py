@@ -11,11 +11,10 @@ from elfnet.calibrate import threshold_search
 from elfnet.calibrate.per_exit import family_for_budgets, geometric_policy, thresholds_for_budget, thresholds_for_floor
 from elfnet.calibrate.threshold_space import ThresholdSpace
 from elfnet.errors import RequestError
-from elfnet.evaluate.confidence import ExitConfidences, compute_confidences
-from elfnet.evaluate.curve import Sweep, spread_thresholds, sweep, sweep_uniform
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.metrics import measure
-from elfnet.evaluate.replay import replay
+from elfnet.evaluate.policy_replay import ExitConfidences, compute_confidences, replay
+from elfnet.evaluate.trade_off import Sweep, spread_thresholds, sweep, sweep_uniform
 from elfnet.exits.policy import NEVER, Policy
 from elfnet.run.results import Metrics
 

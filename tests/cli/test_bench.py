@@ -11,7 +11,7 @@ from PIL import Image
 from elfnet.calibrate.family import Family
 from elfnet.calibrate.measured_cost import MeasuredCost
 from elfnet.cli.bench import _points_by_reason
-from elfnet.evaluate.replay import replay
+from elfnet.evaluate.policy_replay import replay
 from elfnet.evaluate.run import evaluate_run
 from elfnet.run.directory import open_run
 

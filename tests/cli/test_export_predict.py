@@ -15,8 +15,7 @@ from PIL import Image
 
 from elfnet.calibrate.family import Family
 from elfnet.cli.main import main
-from elfnet.cli.output import Columns, Csv, JsonLines
-from elfnet.cli.progress import FileProgress
+from elfnet.cli.output import Columns, Csv, FileProgress, JsonLines
 from elfnet.export import run as module
 from elfnet.export.onnx import export_stages
 from elfnet.inference.bundle.one_file import open_one_file

@@ -12,7 +12,7 @@ import pytest
 from elfnet.calibrate.family import Family
 from elfnet.cli.main import VERBS
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.replay import replay
+from elfnet.evaluate.policy_replay import replay
 
 Call = Callable[..., tuple[int, str, str]]
 

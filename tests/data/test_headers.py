@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from elfnet.data.headers import check_headers, read_headers
+from elfnet.data.check_files import check_headers, read_headers
 from elfnet.data.images.decode import Limits, UnreadableImageError
 from elfnet.data.images.files import ImageFiles, PathTable
 

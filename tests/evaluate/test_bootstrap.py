@@ -10,7 +10,7 @@ import pytest
 from elfnet.errors import RequestError
 from elfnet.evaluate.bootstrap import Comparison, Difference, paired_bootstrap
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.replay import Replay, replay
+from elfnet.evaluate.policy_replay import Replay, replay
 from elfnet.exits.policy import full_depth
 
 TableFactory = Callable[..., ExitTable]

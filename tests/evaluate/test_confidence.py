@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from elfnet.errors import RequestError, WorkError
-from elfnet.evaluate import confidence as derived_module
-from elfnet.evaluate.confidence import compute_confidences
+from elfnet.evaluate import policy_replay
 from elfnet.evaluate.exit_table import ExitTable
+from elfnet.evaluate.policy_replay import compute_confidences
 
 TableFactory = Callable[..., ExitTable]
 
@@ -36,11 +36,11 @@ def test_the_table_s_own_scale_is_the_default(make_table: TableFactory) -> None:
 def test_chunks_change_nothing(make_table: TableFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make_table(examples=101)
     whole = compute_confidences(table)
-    monkeypatch.setattr(derived_module, "CHUNK_BYTES", 7 * 8 * 4 * 6)
+    monkeypatch.setattr(policy_replay, "CHUNK_BYTES", 7 * 8 * 4 * 6)
     parts = compute_confidences(table)
     np.testing.assert_array_equal(whole.confidence_NE, parts.confidence_NE)
     np.testing.assert_array_equal(whole.prediction_NE, parts.prediction_NE)
-    monkeypatch.setattr(derived_module, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(policy_replay, "CHUNK_BYTES", 1)
     np.testing.assert_array_equal(whole.confidence_NE, compute_confidences(table).confidence_NE)
 
 

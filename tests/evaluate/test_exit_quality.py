@@ -9,11 +9,9 @@ import torch
 from torchmetrics.classification import MulticlassCalibrationError
 
 from elfnet.errors import RequestError
-from elfnet.evaluate.confidence import compute_confidences
-from elfnet.evaluate.exit_quality import by_exit, calibration_error
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.metrics import measure
-from elfnet.evaluate.replay import replay
+from elfnet.evaluate.metrics import by_exit, calibration_error, measure
+from elfnet.evaluate.policy_replay import compute_confidences, replay
 from elfnet.exits.policy import Policy
 
 TableFactory = Callable[..., ExitTable]

@@ -10,7 +10,7 @@ from sklearn.metrics import balanced_accuracy_score, confusion_matrix, f1_score
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.metrics import balanced_accuracy, class_mean_by_group, measure
-from elfnet.evaluate.replay import replay
+from elfnet.evaluate.policy_replay import replay
 from elfnet.exits.policy import Policy, full_depth, uniform_policy
 
 TableFactory = Callable[..., ExitTable]

@@ -8,8 +8,8 @@ MODULES = (
     "elfnet.exits.threshold",
     "elfnet.evaluate.metrics",
     "elfnet.evaluate.bootstrap",
-    "elfnet.evaluate.exit_quality",
-    "elfnet.evaluate.curve",
+    "elfnet.evaluate.metrics",
+    "elfnet.evaluate.trade_off",
     "elfnet.calibrate.line_search",
 )
 

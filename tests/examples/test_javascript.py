@@ -17,7 +17,7 @@ from elfnet.calibrate.family import Family
 from elfnet.calibrate.line_search import measured_point
 from elfnet.data.build import load_splits
 from elfnet.data.types import LabelledImages
-from elfnet.evaluate.confidence import compute_confidences
+from elfnet.evaluate.policy_replay import compute_confidences
 from elfnet.evaluate.run import evaluate_run
 from elfnet.exits.logit_adjustment import LogitAdjustment
 from elfnet.exits.policy import Policy

@@ -22,8 +22,7 @@ from elfnet.export.archive import ExportedArchive, export_archive
 from elfnet.export.from_run import model_of_run
 from elfnet.export.onnx import export_stages
 from elfnet.inference.backends.torch import network_of_bundle
-from elfnet.inference.bundle.manifest import PeakMemory
-from elfnet.inference.bundle.manifest_file import MANIFEST, identity_of
+from elfnet.inference.bundle.manifest import MANIFEST, PeakMemory, identity_of
 from elfnet.inference.bundle.read import open_bundle
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.load import load_recipe

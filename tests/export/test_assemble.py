@@ -18,7 +18,7 @@ from elfnet.calibrate.family import Family
 from elfnet.calibrate.line_search import measured_point
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.replay import confidences_for_policy, replay
+from elfnet.evaluate.policy_replay import confidences_for_policy, replay
 from elfnet.exits.logit_adjustment import LogitAdjustment
 from elfnet.exits.policy import NEVER, Policy
 from elfnet.export.assemble import assemble

@@ -27,14 +27,13 @@ from elfnet.export import variants as module
 from elfnet.export.archive import export_archive
 from elfnet.export.from_run import open_parts, split_images
 from elfnet.export.onnx import export_stages
-from elfnet.export.parity import logits_of_backend
 from elfnet.export.run import export_run
 from elfnet.export.variants import MadeVariant, make_variant, require_worth_it, time_ratio
 from elfnet.inference.backends.onnxruntime import OnnxBackend
 from elfnet.inference.bundle.manifest import AgainstFloat32
 from elfnet.inference.bundle.one_file import open_one_file
 from elfnet.inference.bundle.read import open_bundle
-from elfnet.inference.engine import Engine
+from elfnet.inference.engine import Engine, all_exit_logits
 from elfnet.recipe.load import load_recipe
 from elfnet.run.directory import RunDirectory
 from elfnet.train.run import train_recipe
@@ -74,7 +73,7 @@ def always_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _calibration_logits(run: RunDirectory, graphs: Graphs) -> NDArray[np.float32]:
     # Fewer than the most: all of them, in their order.
-    return logits_of_backend(OnnxBackend(graphs), split_images(run, "calibration"))
+    return all_exit_logits(OnnxBackend(graphs), split_images(run, "calibration"))
 
 
 @pytest.mark.usefixtures("always_worth_it")
@@ -112,9 +111,9 @@ def test_a_bundle_with_int8(run: RunDirectory, graphs: Graphs, tmp_path: Path, m
     images = split_images(run, "test")
     small = elfnet.load(path, threads=1)
     quantised = OnnxBackend(open_one_file(path).stage_graphs(), threads=1)
-    expected = logits_of_backend(quantised, images)[:, -1]
+    expected = all_exit_logits(quantised, images)[:, -1]
     assert small.engine(images, operating_point="full").prediction_N.tolist() == expected.argmax(axis=1).tolist()
-    plain = logits_of_backend(OnnxBackend(graphs, threads=1), images)[:, -1]
+    plain = all_exit_logits(OnnxBackend(graphs, threads=1), images)[:, -1]
     assert np.abs(plain - expected).max() > 1e-3
     for point in small.engine.family.names():
         staged = Engine(quantised, small.engine.family)(images, operating_point=point)
@@ -133,7 +132,7 @@ def test_an_older_bundle_with_int8(
     assert set(manifest.variants) == {"float32", "int8"}
     assert open_bundle(path, variant="int8").graphs != open_bundle(path).graphs
     images = split_images(run, "test")
-    expected = logits_of_backend(OnnxBackend(open_bundle(path, variant="int8").graphs, threads=1), images)[:, -1]
+    expected = all_exit_logits(OnnxBackend(open_bundle(path, variant="int8").graphs, threads=1), images)[:, -1]
     small = elfnet.load(path, variant="int8", threads=1)
     assert small.engine(images, operating_point="full").prediction_N.tolist() == expected.argmax(axis=1).tolist()
     with pytest.raises(RequestError, match="variant int8 has no torch network"):

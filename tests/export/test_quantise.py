@@ -7,9 +7,9 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 
-from elfnet.export.parity import logits_of_backend
 from elfnet.export.variants import quantise_stages
 from elfnet.inference.backends.onnxruntime import OnnxBackend
+from elfnet.inference.engine import all_exit_logits
 from elfnet.models.staged import StagedNetwork
 
 RANGE_IMAGES = 130
@@ -66,8 +66,8 @@ def test_answers_are_nearly_those_of_float32(
     quantised: list[bytes], exported_graphs: list[bytes], exported_images: NDArray[np.float32]
 ) -> None:
     images = exported_images[RANGE_IMAGES : RANGE_IMAGES + 200]
-    expected_NEC = logits_of_backend(OnnxBackend(exported_graphs, threads=1), images)
-    found_NEC = logits_of_backend(OnnxBackend(quantised, threads=1), images)
+    expected_NEC = all_exit_logits(OnnxBackend(exported_graphs, threads=1), images)
+    found_NEC = all_exit_logits(OnnxBackend(quantised, threads=1), images)
     difference_E = np.abs(found_NEC - expected_NEC).mean(axis=(0, 2)) / expected_NEC.std(axis=(0, 2))
     assert (difference_E < 0.1).all(), difference_E
     assert (difference_E > 0).all()

@@ -18,7 +18,7 @@ from elfnet.calibrate.family import Family
 from elfnet.calibrate.line_search import fixed_points
 from elfnet.data.build import load_splits
 from elfnet.errors import RequestError, WorkError
-from elfnet.evaluate.replay import replay
+from elfnet.evaluate.policy_replay import replay
 from elfnet.evaluate.run import evaluate_run
 from elfnet.export import run as module
 from elfnet.export.from_run import model_of_run

@@ -14,9 +14,8 @@ from elfnet.calibrate.family import Family
 from elfnet.calibrate.line_search import fixed_points, measured_point
 from elfnet.calibrate.measured_cost import MeasuredCost
 from elfnet.errors import RequestError
-from elfnet.evaluate.confidence import compute_confidences
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.replay import Replay, confidences_for_policy, replay
+from elfnet.evaluate.policy_replay import Replay, compute_confidences, confidences_for_policy, replay
 from elfnet.evaluate.run import logits_of
 from elfnet.exits.logit_adjustment import LogitAdjustment
 from elfnet.exits.policy import NEVER, Policy

@@ -14,7 +14,7 @@ from elfnet.calibrate.family import Family
 from elfnet.calibrate.line_search import fixed_points
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.replay import confidences_for_policy, replay
+from elfnet.evaluate.policy_replay import confidences_for_policy, replay
 from elfnet.exits.policy import probability_and_prediction
 from elfnet.inference.engine import Engine
 from elfnet.inference.model import Model, as_list

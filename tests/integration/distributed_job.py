@@ -29,8 +29,7 @@ from elfnet.exits.training_rule import TrainingRule
 from elfnet.losses.cross_entropy import CrossEntropyLoss
 from elfnet.losses.elf import Distillation, ELFLoss
 from elfnet.losses.weighting import DeferredReweighting
-from elfnet.methods.cutmix import CutMix, MinorityCutMix
-from elfnet.methods.mixup import MixSchedule, Mixup, PairMixing, unmixed
+from elfnet.methods.mixing import CutMix, MinorityCutMix, MixSchedule, Mixup, PairMixing, unmixed
 from elfnet.models.experts import ExpertNetwork
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.load import load_recipe

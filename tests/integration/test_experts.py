@@ -17,7 +17,7 @@ from elfnet.calibrate.fit import FamilyRequest, fit_family
 from elfnet.calibrate.run import calibrate_run, measure_run
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.replay import replay
+from elfnet.evaluate.policy_replay import replay
 from elfnet.evaluate.run import evaluate_run
 from elfnet.export.from_run import model_of_run, split_images
 from elfnet.export.run import export_run

@@ -18,13 +18,12 @@ from elfnet.calibrate.family import Family
 from elfnet.calibrate.run import calibrate_run, measure_run
 from elfnet.data.build import load_splits
 from elfnet.errors import RequestError
-from elfnet.evaluate.replay import replay
+from elfnet.evaluate.policy_replay import replay
 from elfnet.evaluate.run import evaluate_run
 from elfnet.export.from_run import model_of_run
 from elfnet.export.run import export_run
 from elfnet.inference.model import load
-from elfnet.models.attach.attach_exits import attach_exits
-from elfnet.models.attach.from_blocks import from_blocks
+from elfnet.models.attach.attach import attach_exits, from_blocks
 from elfnet.models.heads import CosineClassifier
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.load import save_recipe

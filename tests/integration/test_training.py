@@ -14,8 +14,7 @@ from elfnet.data.build import load_splits
 from elfnet.data.loading.feed import EvaluationFeed
 from elfnet.data.loading.memory import PlainSource
 from elfnet.data.loading.normalise import Normalisation
-from elfnet.evaluate.confidence import compute_confidences
-from elfnet.evaluate.replay import replay
+from elfnet.evaluate.policy_replay import compute_confidences, replay
 from elfnet.evaluate.run import evaluate_run
 from elfnet.exits.policy import uniform_policy
 from elfnet.models.build import network_of

@@ -14,7 +14,7 @@ from elfnet.data.types import LabelledImages
 from elfnet.evaluate.run import evaluate_run
 from elfnet.exits.training_rule import TrainingRule
 from elfnet.losses.logit_adjusted import LogitAdjustedLoss, log_prior
-from elfnet.methods.mixup import MixedBatch, Mixup
+from elfnet.methods.mixing import MixedBatch, Mixup
 from elfnet.models.build import network_of
 from elfnet.recipe.schema import Recipe
 from elfnet.run.checkpoint import load_checkpoint

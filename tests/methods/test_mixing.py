@@ -13,8 +13,19 @@ from torch import Tensor
 from elfnet.data.loading.feed import Partners, Request, TrainingBatch
 from elfnet.losses.base import Labels
 from elfnet.methods.bbn import CumulativeSchedule
-from elfnet.methods.cutmix import Box, CutMix, MinorityCutMix, draw_box
-from elfnet.methods.mixup import ManifoldForward, ManifoldMixup, MixedBatch, MixSchedule, Mixup, PairMixing, unmixed
+from elfnet.methods.mixing import (
+    Box,
+    CutMix,
+    ManifoldForward,
+    ManifoldMixup,
+    MinorityCutMix,
+    MixedBatch,
+    MixSchedule,
+    Mixup,
+    PairMixing,
+    draw_box,
+    unmixed,
+)
 from elfnet.models.build import build_network
 from elfnet.models.staged import StagedNetwork
 

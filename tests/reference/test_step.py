@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from elfnet.data.loading.feed import Partners, TrainingBatch
 from elfnet.data.long_tail import head_classes
 from elfnet.losses import DeferredReweighting, class_weights
-from elfnet.methods.mixup import Mixup
+from elfnet.methods.mixing import Mixup
 from elfnet.methods.refit.build import freeze_what_stays
 from elfnet.models.build import network_of
 from elfnet.models.staged import StagedNetwork

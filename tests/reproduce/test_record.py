@@ -10,7 +10,7 @@ import pytest
 from elfnet.calibrate.family import Family
 from elfnet.evaluate.bootstrap import paired_bootstrap
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.replay import Replay, replay
+from elfnet.evaluate.policy_replay import Replay, replay
 from elfnet.reproduce.record import compare_records, correct_answers
 from elfnet.reproduce.run import Outcome
 from elfnet.run.directory import RunDirectory

@@ -8,9 +8,8 @@ import pytest
 from numpy.typing import NDArray
 
 from elfnet.calibrate.family import Family
-from elfnet.inference.engine import Engine
+from elfnet.inference.engine import Engine, all_exit_logits
 from elfnet.inference.model import Model
-from elfnet.serve.batcher import all_exit_logits
 from elfnet.serve.responses import explain
 
 
@@ -24,10 +23,10 @@ def test_explanations_agree_with_the_engine(
     ]
     model.engine = engine = Engine(backend, replace(family, points=tuple(points)))
     images = (digit_pixels[:12, None] / 255).astype(np.float32)
-    logits_ENC = all_exit_logits(backend, images)
+    logits_NEC = all_exit_logits(backend, images).astype(np.float64)
     taken = set()
     for i in range(len(images)):
-        for point in explain(model, logits_ENC[:, i]).points:
+        for point in explain(model, logits_NEC[i]).points:
             alone = engine(images[i : i + 1], operating_point=point.operating_point)
             assert point.exit == alone.exit_N[0] + 1
             assert point.cost == alone.cost_N[0]

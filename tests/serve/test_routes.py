@@ -10,8 +10,7 @@ from starlette.testclient import TestClient
 from elfnet.calibrate.operating_point import OperatingPoint
 from elfnet.errors import RequestError, WorkError
 from elfnet.inference.model import Model
-from elfnet.serve.app import create_app
-from elfnet.serve.routes import PAGE, read_token
+from elfnet.serve.app import PAGE, create_app, read_token
 from elfnet.serve.service import Sample, Service
 
 Make = Callable[..., TestClient]

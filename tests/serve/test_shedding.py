@@ -3,7 +3,7 @@
 import pytest
 
 from elfnet.inference.model import Model
-from elfnet.serve.shedding import HALF_LIFE, HIGH_PRESSURE, LOW_PRESSURE, LoadShedder
+from elfnet.serve.service import HALF_LIFE, HIGH_PRESSURE, LOW_PRESSURE, LoadShedder
 
 
 class Clock:

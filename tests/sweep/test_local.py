@@ -4,7 +4,7 @@ from pathlib import Path
 
 from elfnet.recipe.load import save_recipe
 from elfnet.sweep.grid import SweepDirectory, expand_grid
-from elfnet.sweep.local import failure_line, train_command
+from elfnet.sweep.run import failure_line, train_command
 
 
 def test_a_run_that_was_started_before_resumes(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from elfnet.cli.main import main
 from elfnet.cluster import in_short, ray_cluster
 from elfnet.errors import RequestError
 from elfnet.recipe.load import load_recipe
-from elfnet.sweep import ray as sweep_ray
+from elfnet.sweep import run as sweep_run
 from elfnet.train.run import train_recipe
 
 needs_ray = [
@@ -38,7 +38,7 @@ SWEEP = """
 import json, sys
 from pathlib import Path
 from elfnet.errors import WorkError
-from elfnet.sweep import ray, run_sweep
+from elfnet.sweep import run, run_sweep
 
 TRAIN = '''
 import json, os, signal, sys
@@ -58,7 +58,7 @@ point = {"accuracy": 0.5, "accuracy_by_group": {"many": 1.0, "medium": None, "fe
 def command(sweep, cell):
     return [sys.executable, "-I", "-c", TRAIN, str(sweep.run(cell).root.resolve()), cell.values["train.seed"]]
 
-ray.train_command = command
+run.train_command = command
 told = {}
 try:
     run_sweep(
@@ -193,7 +193,7 @@ def test_a_task_that_is_cancelled_ends_its_command(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(subprocess.Popen, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        sweep_ray._train([sys.executable, "-I", "-c", "import time; time.sleep(1000)"], 1)
+        sweep_run._train([sys.executable, "-I", "-c", "import time; time.sleep(1000)"], 1)
     assert begun[0].returncode == -15
 
 

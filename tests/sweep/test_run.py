@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from elfnet.errors import RequestError, WorkError
-from elfnet.sweep import Cell, SweepDirectory, local, run_sweep
+from elfnet.sweep import Cell, SweepDirectory, run_sweep
+from elfnet.sweep import run as sweep_module
 
 RECIPE = "digits/elf-ce-drw"
 OVER = ["exits.train_threshold=0.2,0.3", "train.seed=0,1"]
@@ -45,7 +46,7 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
         again = str(run.exists())
         return [sys.executable, "-I", "-c", STAND_IN, str(sweep.recipe_file(cell)), str(run.root), again]
 
-    monkeypatch.setattr(local, "train_command", command)
+    monkeypatch.setattr(sweep_module, "train_command", command)
 
 
 def _times(out: Path) -> dict[str, list[str]]:
@@ -81,11 +82,11 @@ def test_a_sweep_that_is_killed_leaves_no_run_behind(tmp_path: Path) -> None:
     forever = [sys.executable, "-I", "-c", "import os, signal; os.write(3, b'here'); signal.pause()"]
     starts = (
         "import os, sys\n"
-        "from elfnet.sweep import local\n"
+        "from elfnet.sweep import run\n"
         "from elfnet.sweep import run_sweep\n"
-        f"local.train_command = lambda sweep, cell: {forever!r}\n"
-        "popen = local.subprocess.Popen\n"
-        "local.subprocess.Popen = lambda *words, **how: popen(*words, **how, pass_fds=[3])\n"
+        f"run.train_command = lambda sweep, cell: {forever!r}\n"
+        "popen = run.subprocess.Popen\n"
+        "run.subprocess.Popen = lambda *words, **how: popen(*words, **how, pass_fds=[3])\n"
         "os.dup2(int(sys.argv[1]), 3)\n"
         f"run_sweep({RECIPE!r}, ['train.seed=0'], {str(tmp_path / 'sweep')!r})\n"
     )

@@ -4,7 +4,7 @@ import torch
 
 from elfnet.models.build import build_network
 from elfnet.models.staged import StagedNetwork
-from elfnet.train.ema import WeightAverage
+from elfnet.train.optimizer import WeightAverage
 
 
 def _network(seed: int = 0) -> StagedNetwork:

@@ -15,8 +15,7 @@ from elfnet.models.build import build_network
 from elfnet.models.experts import ExpertNetwork, own_logits
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.load import load_recipe
-from elfnet.train.forward import ExitingForward, forward_and_mixing
-from elfnet.train.gradient_equilibrium import GradientEquilibrium, scale_gradient
+from elfnet.train.forward import ExitingForward, GradientEquilibrium, forward_and_mixing, scale_gradient
 
 
 class Times(nn.Module):

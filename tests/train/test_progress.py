@@ -2,8 +2,8 @@
 
 import pytest
 
-from elfnet.train import progress
-from elfnet.train.progress import Watch, time_left
+from elfnet.train import logging
+from elfnet.train.logging import Watch, time_left
 
 
 class Clock:
@@ -18,7 +18,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(progress, "time", clock)
+    monkeypatch.setattr(logging, "time", clock)
     return clock
 
 

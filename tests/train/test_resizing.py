@@ -9,8 +9,8 @@ from torch.nn import functional
 
 from elfnet.errors import RequestError
 from elfnet.recipe.load import load_recipe
-from elfnet.train.resizing import ProgressiveResizing
 from elfnet.train.run import train_recipe
+from elfnet.train.schedule import ProgressiveResizing
 
 
 def test_the_side_grows_in_steps_of_an_eighth() -> None:

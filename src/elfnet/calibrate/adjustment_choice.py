@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from elfnet.calibrate.calibration_table import require_calibration, stratified_part
 from elfnet.calibrate.confidence import MAX_LOGITS, MIN_EXAMPLES
 from elfnet.errors import RequestError
-from elfnet.evaluate.confidence import CHUNK_BYTES
 from elfnet.evaluate.exit_table import ExitTable
+from elfnet.evaluate.policy_replay import CHUNK_BYTES
 from elfnet.exits.logit_adjustment import LogitAdjustment
 from elfnet.registry import unknown_name
 

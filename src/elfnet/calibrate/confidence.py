@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from elfnet.calibrate.calibration_table import require_calibration, split_table
 from elfnet.calibrate.threshold_search import ThresholdSearch, WithinBudget
 from elfnet.errors import RequestError, WorkError
-from elfnet.evaluate.confidence import CHUNK_BYTES, ExitConfidences, compute_confidences
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.replay import replay
+from elfnet.evaluate.policy_replay import CHUNK_BYTES, ExitConfidences, compute_confidences, replay
 from elfnet.exits.policy import scale_per_exit
 from elfnet.registry import unknown_name
 

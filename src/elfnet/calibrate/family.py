@@ -15,8 +15,7 @@ from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.exits.logit_adjustment import LogitAdjustment
 from elfnet.registry import unknown_name
-from elfnet.run.json_file import read_json, write_json
-from elfnet.strict import Strict, first_error
+from elfnet.run.json_file import Strict, first_error, read_json, write_json
 
 MULTIPLY_ADDS = "multiply-adds relative to the plain backbone"
 """The default unit of cost."""

@@ -14,13 +14,12 @@ from elfnet.calibrate.family import MULTIPLY_ADDS, Family
 from elfnet.calibrate.line_search import fixed_points, line_search, measured_point
 from elfnet.calibrate.operating_point import OperatingPoint
 from elfnet.calibrate.per_exit import family_for_budgets, geometric_policy, thresholds_for_floor
+from elfnet.calibrate.risk.bounds import TooFewExamplesError
 from elfnet.calibrate.risk.control import control_risks
-from elfnet.calibrate.risk.sample_size import TooFewExamplesError
 from elfnet.calibrate.risk.sequence import per_exit_path
 from elfnet.errors import RequestError
-from elfnet.evaluate.confidence import ExitConfidences, compute_confidences
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.replay import confidences_for_policy
+from elfnet.evaluate.policy_replay import ExitConfidences, compute_confidences, confidences_for_policy
 from elfnet.exits.policy import Policy
 from elfnet.recipe.schema import Recipe
 from elfnet.recipe.stages import final_recipe, loss_scale

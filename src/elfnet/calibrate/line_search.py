@@ -11,10 +11,9 @@ from elfnet.calibrate.class_mix import mean_and_error
 from elfnet.calibrate.family import Family
 from elfnet.calibrate.operating_point import Expected, OperatingPoint, most_accurate
 from elfnet.errors import RequestError
-from elfnet.evaluate.confidence import ExitConfidences, compute_confidences
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.metrics import measure
-from elfnet.evaluate.replay import replay
+from elfnet.evaluate.policy_replay import ExitConfidences, compute_confidences, replay
 from elfnet.exits.policy import NEVER, Policy
 from elfnet.exits.threshold import parse_threshold
 

@@ -15,8 +15,8 @@ from elfnet.errors import RequestError
 from elfnet.exits.logit_adjustment import LogitAdjustment
 from elfnet.exits.policy import Measure, Policy
 from elfnet.registry import unknown_name
+from elfnet.run.json_file import Strict
 from elfnet.run.results import AccuracyByGroup, Metrics
-from elfnet.strict import Strict
 
 RULES = ("full depth", "line search", "geometric", "budget", "floor", "risk control", "fixed")
 """How the thresholds of a point were found. The thresholds of `fixed` points were given by the user."""

@@ -19,7 +19,7 @@ from elfnet.calibrate.calibration_table import ROUNDING, require_budget, require
 from elfnet.calibrate.threshold_search import AboveFloor, ThresholdSearch, WithinBudget
 from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.errors import RequestError
-from elfnet.evaluate.confidence import ExitConfidences
+from elfnet.evaluate.policy_replay import ExitConfidences
 from elfnet.exits.policy import NEVER, Policy
 
 

@@ -9,13 +9,11 @@ from elfnet.calibrate.fit import FamilyRequest, fit_family, fixed_family, reques
 from elfnet.calibrate.measured_cost import MeasuredCost
 from elfnet.data.ldam_drw import PROTOCOL
 from elfnet.errors import RequestError
-from elfnet.evaluate.confidence import ExitConfidences, compute_confidences
-from elfnet.evaluate.curve import curve
-from elfnet.evaluate.exit_quality import by_exit
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.metrics import measure
-from elfnet.evaluate.replay import confidences_for_policy, replay
+from elfnet.evaluate.metrics import by_exit, measure
+from elfnet.evaluate.policy_replay import ExitConfidences, compute_confidences, confidences_for_policy, replay
 from elfnet.evaluate.run import evaluate_run
+from elfnet.evaluate.trade_off import curve
 from elfnet.exits.policy import ConfidenceSpec
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.stages import total_epochs

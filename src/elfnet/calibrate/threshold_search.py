@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from elfnet.calibrate.calibration_table import ROUNDING
 from elfnet.calibrate.threshold_space import Outcomes, ThresholdSpace
 from elfnet.data.long_tail import GROUP_NAMES
-from elfnet.evaluate.confidence import ExitConfidences
+from elfnet.evaluate.policy_replay import ExitConfidences
 from elfnet.exits.policy import NEVER
 
 GRID_CELLS = 2**18

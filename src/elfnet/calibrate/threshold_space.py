@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from elfnet.calibrate.calibration_table import ROUNDING
 from elfnet.data.long_tail import GROUP_NAMES
-from elfnet.evaluate.confidence import ExitConfidences
-from elfnet.evaluate.curve import spread_thresholds
+from elfnet.evaluate.policy_replay import ExitConfidences
+from elfnet.evaluate.trade_off import spread_thresholds
 from elfnet.exits.policy import NEVER, cost_to_exit
 
 GROUPS = len(GROUP_NAMES)

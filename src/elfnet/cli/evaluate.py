@@ -169,8 +169,7 @@ def _compare(first_name: str, first: Any, second_name: str, second: Any, *, as_j
     from rich.table import Table
 
     from elfnet.evaluate.bootstrap import paired_bootstrap
-    from elfnet.evaluate.confidence import compute_confidences
-    from elfnet.evaluate.replay import replay
+    from elfnet.evaluate.policy_replay import compute_confidences, replay
     from elfnet.exits.policy import NEVER
 
     # The bootstrap computes second minus first; the run of interest is the first on the command line.

@@ -112,7 +112,7 @@ def _export_archive(args: Any, precisions: Sequence[str]) -> int:
     if args.out is None and args.directory:
         raise RequestError("--directory needs a place; name it with --out DIR")
     from elfnet.export.archive import export_archive
-    from elfnet.inference.bundle.manifest_file import identity_of
+    from elfnet.inference.bundle.manifest import identity_of
     from elfnet.run.directory import open_run
 
     exported = export_archive(

@@ -1,4 +1,4 @@
-"""Output of the verbs: result tables for the terminal, JSON, and predictions as JSON lines, CSV or columns."""
+"""Output of the verbs: result tables, JSON, predictions as JSON lines, CSV or columns, and progress of predictions."""
 
 import csv
 import json
@@ -15,6 +15,10 @@ from elfnet.inference.predict_files import Classified
 
 if TYPE_CHECKING:
     from elfnet.run.results import PointResults, Results
+from types import TracebackType
+from typing import Self
+
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 DASH = "–"
 """Stands for a missing value."""
@@ -193,3 +197,49 @@ class Columns:
 def _writable(name: str) -> str:
     """Replace bytes of a file name that are not valid text, so that it can be written."""
     return name.encode(errors="surrogateescape").decode(errors="replace")
+
+
+class FileProgress:
+    """Progress of predictions for image files; a context manager.
+
+    The total is unknown, because folders and lists are read while predictions are made.
+
+    Args:
+        shown: whether to show the bar; False if the predictions themselves go to the terminal.
+    """
+
+    def __init__(self, *, shown: bool) -> None:
+        self._progress = Progress(
+            TextColumn("{task.completed:,} images"),
+            BarColumn(),
+            TextColumn("{task.fields[failed]} not read"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True, highlight=False),
+            disable=not (shown and sys.stderr.isatty()),
+            transient=True,
+        )
+        self._failed = 0
+        self._bar = self._progress.add_task("", total=None, failed=0)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def step(self) -> None:
+        """Count one more image."""
+        self._progress.update(self._bar, advance=1, failed=self._failed)
+
+    def complain(self, reason: str) -> None:
+        """Print why a file was not read, on one line and without control characters."""
+        self._failed += 1
+        line = "".join(character if character.isprintable() else "?" for character in " ".join(reason.split()))
+        if self._progress.disable:
+            sys.stderr.write(f"elfnet: {line}\n")
+            sys.stderr.flush()
+        else:
+            self._progress.console.print(f"elfnet: {line}", markup=False, soft_wrap=True)

@@ -61,7 +61,7 @@ def run(words: Sequence[str]) -> int:
     args = parser().parse_strictly(words)
     _require_consistent(args)
 
-    from elfnet.cli.progress import FileProgress
+    from elfnet.cli.output import FileProgress
     from elfnet.inference.predict_files import Classified, NotRead, classify_files, find_images
 
     open_model = _model_opener(args)

@@ -17,7 +17,7 @@ from elfnet.errors import WorkError
 from elfnet.report.formatting import duration
 from elfnet.reproduce.paper_table import TABLES, TIERS
 from elfnet.run.log import EpochRecord
-from elfnet.train.progress import Watch, epoch_line
+from elfnet.train.logging import Watch, epoch_line
 
 if TYPE_CHECKING:
     from elfnet.reproduce.cell import Cell

@@ -65,7 +65,7 @@ def run(words: Sequence[str]) -> int:
     from elfnet.calibrate.run import calibrate_run, measure_run
     from elfnet.train.distributed import SharedError
     from elfnet.train.launch import DEFAULT_TIMEOUT, Launch, is_first_process
-    from elfnet.train.progress import Watch
+    from elfnet.train.logging import Watch
     from elfnet.train.run import train_recipe
     from elfnet.train.statistics import best_test_epoch
 

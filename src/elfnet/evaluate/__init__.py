@@ -9,22 +9,21 @@ from typing import TYPE_CHECKING
 from elfnet.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from elfnet.evaluate.confidence import ExitConfidences, compute_confidences
-    from elfnet.evaluate.curve import curve
     from elfnet.evaluate.exit_table import ExitTable
     from elfnet.evaluate.metrics import balanced_accuracy, measure
-    from elfnet.evaluate.replay import replay
+    from elfnet.evaluate.policy_replay import ExitConfidences, compute_confidences, replay
     from elfnet.evaluate.run import evaluate_run
+    from elfnet.evaluate.trade_off import curve
 
 _MODULES = {
-    "ExitConfidences": "elfnet.evaluate.confidence",
+    "ExitConfidences": "elfnet.evaluate.policy_replay",
     "ExitTable": "elfnet.evaluate.exit_table",
     "balanced_accuracy": "elfnet.evaluate.metrics",
-    "compute_confidences": "elfnet.evaluate.confidence",
-    "curve": "elfnet.evaluate.curve",
+    "compute_confidences": "elfnet.evaluate.policy_replay",
+    "curve": "elfnet.evaluate.trade_off",
     "evaluate_run": "elfnet.evaluate.run",
     "measure": "elfnet.evaluate.metrics",
-    "replay": "elfnet.evaluate.replay",
+    "replay": "elfnet.evaluate.policy_replay",
 }
 
 __all__ = [

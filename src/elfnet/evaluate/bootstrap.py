@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.replay import Replay
+from elfnet.evaluate.policy_replay import Replay
 
 CONFIDENCE_LEVEL = 0.95
 MIN_RESAMPLES = 100

@@ -23,9 +23,8 @@ from elfnet.models.flops import count_cost
 from elfnet.models.layers import evaluation_mode, reset_statistics
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import DataRecipe
-from elfnet.run.checkpoint import load_run_checkpoint, tensors_sha256
+from elfnet.run.checkpoint import load_run_checkpoint, network_of_run, require_fits, tensors_sha256
 from elfnet.run.directory import RunDirectory
-from elfnet.run.network import network_of_run, require_fits
 
 
 @torch.inference_mode()

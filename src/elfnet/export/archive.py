@@ -26,6 +26,7 @@ from elfnet.export.variants import MadeVariant
 from elfnet.inference.backends.onnxruntime import OnnxBackend
 from elfnet.inference.bundle.archive import require_writable, write_bundle
 from elfnet.inference.bundle.manifest import (
+    MANIFEST,
     WEIGHTS,
     File,
     Manifest,
@@ -33,8 +34,8 @@ from elfnet.inference.bundle.manifest import (
     PeakMemory,
     Variant,
     graph_name,
+    manifest_text,
 )
-from elfnet.inference.bundle.manifest_file import MANIFEST, manifest_text
 from elfnet.inference.bundle.memory import measure_peak_memory
 from elfnet.inference.engine import Engine
 from elfnet.models.staged import StagedNetwork

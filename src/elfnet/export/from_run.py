@@ -22,9 +22,8 @@ from elfnet.inference.engine import Engine
 from elfnet.inference.model import Model, exit_from_zero
 from elfnet.inference.preprocess import CHANNELS, Preprocess
 from elfnet.models.staged import StagedNetwork
-from elfnet.run.checkpoint import Checkpoint, load_run_checkpoint
+from elfnet.run.checkpoint import Checkpoint, load_run_checkpoint, network_of_run
 from elfnet.run.directory import RunDirectory
-from elfnet.run.network import network_of_run
 
 BATCH = 256
 

@@ -14,7 +14,7 @@ from elfnet.errors import WorkError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.exits.policy import NEVER, Policy
 from elfnet.inference.bundle.manifest import Parity, PointParity
-from elfnet.inference.engine import Answers, Backend
+from elfnet.inference.engine import Answers
 
 EDGE = 1e-4
 """Rounding may move a confidence that is this close to a threshold to its other side."""
@@ -22,16 +22,6 @@ TOLERANCE = 1e-4
 """Largest difference of logits relative to the largest logit (or 1); rounding differences are far smaller."""
 ENGINE_POINTS = 5
 """Operating points at which the engine runs the graphs, besides the cheapest."""
-
-
-def logits_of_backend(backend: Backend, images_NKHW: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Run all stages and heads on all images, and return the logits of every exit, (N, E, C)."""
-    features = backend.start(images_NKHW)
-    logits_E = []
-    for k in range(backend.exits):
-        features, logits_NC = backend.run(k, features)
-        logits_E.append(logits_NC)
-    return np.stack(logits_E, axis=1)
 
 
 def join_answers(batches: Sequence[Answers]) -> Answers:

@@ -26,14 +26,14 @@ from elfnet.export.assemble import assemble
 from elfnet.export.from_run import RunParts, open_parts
 from elfnet.export.model_card import model_card
 from elfnet.export.onnx import export_stages
-from elfnet.export.parity import compare, engine_points, join_answers, logits_of_backend, require_parity
+from elfnet.export.parity import compare, engine_points, join_answers, require_parity
 from elfnet.export.variants import MadeVariant, evenly_spaced, make_variant
 from elfnet.inference.backends.onnxruntime import OnnxBackend
 from elfnet.inference.bundle.archive import require_writable
 from elfnet.inference.bundle.manifest import Measured, MultiplyAdds, PeakMemory, Preprocessing, Provenance
 from elfnet.inference.bundle.memory import measure_peak_memory
 from elfnet.inference.bundle.one_file import FileManifest, FileVariant, sealed, verified
-from elfnet.inference.engine import Answers, Engine
+from elfnet.inference.engine import Answers, Engine, all_exit_logits
 from elfnet.inference.one_file_engine import OneFileEngine
 from elfnet.inference.point_inputs import PointInputs
 from elfnet.models.flops import count_cost
@@ -268,7 +268,7 @@ def compare_with_torch(
     cpu = torch.device("cpu")
     for batch in evaluation_batches(data, checked.calibration, normalisation, batch_size=CHECKED_BATCH, device=cpu):
         images_NKHW = np.ascontiguousarray(batch.numpy())
-        logits.append(logits_of_backend(backend, images_NKHW))
+        logits.append(all_exit_logits(backend, images_NKHW))
         for name, parts_of_point in answers.items():
             parts_of_point.append(engine(images_NKHW, operating_point=name))
     joined = {name: join_answers(found) for name, found in answers.items()}

@@ -30,12 +30,11 @@ from elfnet.data.splits import Splits
 from elfnet.errors import RequestError
 from elfnet.evaluate.run import evaluate_run
 from elfnet.export.onnx_graph import cut_again
-from elfnet.export.parity import logits_of_backend
 from elfnet.inference.backends.build import open_backend
 from elfnet.inference.backends.onnxruntime import OnnxBackend
 from elfnet.inference.bundle.manifest import AgainstFloat32
 from elfnet.inference.bundle.stage_graph import FEATURES, numbered
-from elfnet.inference.engine import Backend
+from elfnet.inference.engine import Backend, all_exit_logits
 from elfnet.inference.timing import taking_turns
 from elfnet.run.directory import RunDirectory
 
@@ -164,7 +163,7 @@ def make_variant(
         backend = _open_graphs(backend_name, own, "float32")
     # Examples and costs are those of float32; only the logits differ.
     float32 = evaluate_run(run, "calibration")
-    logits_NEC = np.concatenate([logits_of_backend(backend, _as_array(batch)) for batch in batches(splits.calibration)])
+    logits_NEC = np.concatenate([all_exit_logits(backend, _as_array(batch)) for batch in batches(splits.calibration)])
     table = replace(float32, logits_NEC=logits_NEC)
     against = AgainstFloat32(
         images=table.examples,

@@ -196,10 +196,8 @@ class Engine:
         by_heads = {plan.runs_head: name for name, plan in self._plans.items()}
         for name in by_heads.values():
             self(images_NKHW, operating_point=name)
-        # The images may have left early; this runs every stage.
-        features = self.backend.start(images_NKHW)
-        for k in range(self.backend.exits):
-            features, _ = self.backend.run(k, features)
+        # The images may have stopped early; this runs every stage.
+        all_exit_logits(self.backend, images_NKHW)
 
     def __call__(self, images_NKHW: NDArray[np.float32], *, operating_point: str | float | None = None) -> Answers:
         """Classify normalised images.
@@ -246,6 +244,16 @@ class Engine:
             prediction_N[confidence_N < self._abstain_below] = ABSTAINED
         probability_NC = answers.probability_NC.astype(np.float32)
         return Answers(prediction_N, confidence_N, exit_N, plan.cost_E[exit_N], probability_NC)
+
+
+def all_exit_logits(backend: Backend, images_NKHW: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Run all stages and heads on all images, and return the logits of every exit, (N, E, C)."""
+    features = backend.start(images_NKHW)
+    logits_E = []
+    for k in range(backend.exits):
+        features, logits_NC = backend.run(k, features)
+        logits_E.append(logits_NC)
+    return np.stack(logits_E, axis=1)
 
 
 def no_answers() -> Answers:

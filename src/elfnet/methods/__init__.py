@@ -6,16 +6,15 @@ from elfnet.lazy import lazy_names
 
 if TYPE_CHECKING:
     from elfnet.methods.bbn import BilateralForward, CumulativeSchedule
-    from elfnet.methods.cutmix import CutMix, MinorityCutMix
-    from elfnet.methods.mixup import ManifoldMixup, Mixup
+    from elfnet.methods.mixing import CutMix, ManifoldMixup, MinorityCutMix, Mixup
 
 _MODULES = {
     "BilateralForward": "elfnet.methods.bbn",
     "CumulativeSchedule": "elfnet.methods.bbn",
-    "CutMix": "elfnet.methods.cutmix",
-    "ManifoldMixup": "elfnet.methods.mixup",
-    "MinorityCutMix": "elfnet.methods.cutmix",
-    "Mixup": "elfnet.methods.mixup",
+    "CutMix": "elfnet.methods.mixing",
+    "ManifoldMixup": "elfnet.methods.mixing",
+    "MinorityCutMix": "elfnet.methods.mixing",
+    "Mixup": "elfnet.methods.mixing",
 }
 
 __all__ = [

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from elfnet.data.loading.feed import TrainingBatch
 from elfnet.losses.base import Labels
-from elfnet.methods.mixup import MixedBatch
+from elfnet.methods.mixing import MixedBatch
 from elfnet.models.staged import StagedNetwork, reset_compiler
 from elfnet.models.two_branches import TwoBranchHead
 

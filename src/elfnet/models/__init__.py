@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 from elfnet.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from elfnet.models.attach.attach_exits import attach_exits
+    from elfnet.models.attach.attach import attach_exits, from_blocks
     from elfnet.models.attach.cuts import legal_cuts
-    from elfnet.models.attach.from_blocks import from_blocks
     from elfnet.models.build import build_network
     from elfnet.models.experts import ExpertNetwork
     from elfnet.models.flops import NetworkCost, count_cost
@@ -23,10 +22,10 @@ _MODULES = {
     "LinearClassifier": "elfnet.models.heads",
     "NetworkCost": "elfnet.models.flops",
     "StagedNetwork": "elfnet.models.staged",
-    "attach_exits": "elfnet.models.attach.attach_exits",
+    "attach_exits": "elfnet.models.attach.attach",
     "build_network": "elfnet.models.build",
     "count_cost": "elfnet.models.flops",
-    "from_blocks": "elfnet.models.attach.from_blocks",
+    "from_blocks": "elfnet.models.attach.attach",
     "legal_cuts": "elfnet.models.attach.cuts",
 }
 

@@ -14,7 +14,7 @@ from elfnet.calibrate.family import MULTIPLY_ADDS, Family
 from elfnet.data.long_tail import GROUP_NAMES, FrequencyGroups
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.replay import Replay, replay
+from elfnet.evaluate.policy_replay import Replay, replay
 from elfnet.recipe.schema import Recipe
 from elfnet.run.directory import RunDirectory, open_run
 from elfnet.run.info import RunInfo

@@ -7,7 +7,7 @@ from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.errors import RequestError
 from elfnet.evaluate.bootstrap import Comparison, Difference, paired_bootstrap
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.replay import Replay
+from elfnet.evaluate.policy_replay import Replay
 from elfnet.recipe.stages import total_epochs
 from elfnet.report import formatting as fmt
 from elfnet.report.record import RunRecord

@@ -6,13 +6,13 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from elfnet.methods.refit.build import FITTED
 from elfnet.recipe.schema import ModelRecipe, Recipe
 from elfnet.recipe.stages import total_epochs
 from elfnet.reproduce.cell import Cell, cell_recipe, check_settings, select_cells
 from elfnet.reproduce.directory import TableDirectory
 from elfnet.reproduce.paper_table import PaperTable, Tier, get_tier, load_table
 from elfnet.run.directory import RunDirectory
-from elfnet.train.refit import is_fitted
 
 DONE, BEGUN, TO_DO = "done", "begun", "to do"
 
@@ -45,7 +45,7 @@ class PlannedRun:
 
 def training_epochs(recipe: Recipe) -> int:
     """Return the number of epochs of all stages of a recipe; 0 if it is fitted to features instead of trained."""
-    return 0 if is_fitted(recipe) else total_epochs(recipe)
+    return 0 if recipe.refit.method in FITTED else total_epochs(recipe)
 
 
 def plan_table(

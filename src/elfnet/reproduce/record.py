@@ -17,7 +17,7 @@ from elfnet.calibrate.family import Family
 from elfnet.data.long_tail import GROUP_NAMES, FrequencyGroups
 from elfnet.evaluate.bootstrap import Difference, paired_differences
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.replay import replay
+from elfnet.evaluate.policy_replay import replay
 from elfnet.models.build import network_of
 from elfnet.models.flops import count_cost
 from elfnet.recipe.roles import without_directories

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from elfnet.calibrate.family import Family
 from elfnet.calibrate.line_search import named_thresholds
-from elfnet.evaluate.confidence import compute_confidences
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.metrics import measure
-from elfnet.evaluate.replay import replay
+from elfnet.evaluate.policy_replay import compute_confidences, replay
 from elfnet.exits.policy import NEVER
 from elfnet.losses.logit_adjusted import log_prior
 from elfnet.methods.refit.post_hoc import UNTUNED_TAU, at_untuned_tau

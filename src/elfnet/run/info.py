@@ -6,7 +6,7 @@ from typing import Annotated, Self
 from pydantic import AliasChoices, Field, model_validator
 
 from elfnet.errors import WorkError
-from elfnet.strict import Strict
+from elfnet.run.json_file import Strict
 
 Count = Annotated[int, Field(ge=0)]
 

@@ -1,4 +1,4 @@
-"""JSON files with a hash of their content: run.json, metrics.json, policy.json, and the lines of log.jsonl.
+"""Stored JSON: strict models of its content, and files with a hash: run.json, metrics.json, policy.json, log.jsonl.
 
 The hash detects a changed byte. Files that earlier versions wrote have none and are accepted.
 """
@@ -9,17 +9,27 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from elfnet import atomic
 from elfnet.errors import WorkError
 from elfnet.parsing import parse_json, read_limited
-from elfnet.strict import Strict, first_error
 
 SHA256 = "sha256"
 """The field with the hash of all other fields."""
 
 RESTORE = "restore it from a copy, or train again"
+
+
+class Strict(BaseModel):
+    """Base of the parts of a file: run.json, metrics.json, log.jsonl, policy.json and the manifest of a bundle."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content in plain JSON types; an optional field that was not given is left out."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
 
 Model = TypeVar("Model", bound=Strict)
 
@@ -76,3 +86,11 @@ def read_model(path: Path, model: type[Model], *, way_out: str = RESTORE) -> Mod
         return model.model_validate_json(json.dumps(content))
     except ValidationError as error:
         raise WorkError(f"{path} is damaged ({first_error(error)}); {way_out}") from error
+
+
+def first_error(error: ValidationError) -> str:
+    """Describe the first of the errors in one line: the place, and what is wrong there."""
+    first = error.errors(include_url=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    reason = " ".join(first["msg"].removeprefix("Value error, ").split())
+    return f"{place}: {reason}" if place else reason

@@ -12,8 +12,7 @@ from pydantic import Field, ValidationError
 
 from elfnet import atomic
 from elfnet.errors import WorkError
-from elfnet.run.json_file import RESTORE, content_sha256, parse_object
-from elfnet.strict import Strict, first_error
+from elfnet.run.json_file import RESTORE, Strict, content_sha256, first_error, parse_object
 
 CHECKSUM = "checksum"
 CHECKSUM_LENGTH = 16

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from elfnet.data.long_tail import GROUP_NAMES
-from elfnet.strict import Strict
+from elfnet.run.json_file import Strict
 
 Count = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from elfnet.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from elfnet.serve.app import create_app
-    from elfnet.serve.routes import read_token
+    from elfnet.serve.app import create_app, read_token
     from elfnet.serve.server import bind_socket, build_server, serve
     from elfnet.serve.service import Sample, Service, read_samples
     from elfnet.serve.settings import ServeSettings
@@ -29,7 +28,7 @@ _MODULES = {
     "build_server": "elfnet.serve.server",
     "create_app": "elfnet.serve.app",
     "read_samples": "elfnet.serve.service",
-    "read_token": "elfnet.serve.routes",
+    "read_token": "elfnet.serve.app",
     "serve": "elfnet.serve.server",
     "serve_workers": "elfnet.serve.workers",
 }

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.inference.engine import Answers, Backend
+from elfnet.inference.engine import Answers, all_exit_logits
 from elfnet.inference.model import Model
 from elfnet.serve.errors import ApiError, overloaded
 
@@ -205,7 +205,7 @@ class Batcher:
                 logits_EC = None
                 if job.all_exits:
                     images_NKHW = self._model.preprocess.normalise(job.pixels_NHWK)
-                    logits_EC = all_exit_logits(self._model.engine.backend, images_NKHW)[:, 0]
+                    logits_EC = all_exit_logits(self._model.engine.backend, images_NKHW)[0].astype(np.float64)
                 results.append(
                     BatchResult(point, _select(answers, rows), logits_EC, len(pixels_BHWK), 1000.0 * seconds)
                 )
@@ -219,16 +219,6 @@ class Batcher:
             return self._default_point(self._queue_fill)
         family = self._model.engine.family
         return requested if isinstance(requested, str) else family.for_budget(requested).name
-
-
-def all_exit_logits(backend: Backend, images_NKHW: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Run all stages and all heads, without leaving early; returns logits (E, N, C)."""
-    features = backend.start(images_NKHW)
-    logits = []
-    for k in range(backend.exits):
-        features, logits_NC = backend.run(k, features)
-        logits.append(np.asarray(logits_NC, dtype=np.float64))
-    return np.stack(logits)
 
 
 def _set_results(group: list[_Job], results: list[BatchResult]) -> None:

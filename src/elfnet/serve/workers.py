@@ -26,7 +26,7 @@ from uvicorn.supervisors.multiprocess import Multiprocess
 
 from elfnet.calibrate.family import Family
 from elfnet.errors import ElfnetError, WorkError
-from elfnet.inference.bundle.manifest_file import identity_of
+from elfnet.inference.bundle.manifest import identity_of
 from elfnet.inference.bundle.one_file import is_one_file, open_one_file
 from elfnet.inference.bundle.read import open_bundle
 from elfnet.inference.model import DEFAULT_BACKEND, load

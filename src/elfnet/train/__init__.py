@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 from elfnet.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from elfnet.train.ema import WeightAverage
     from elfnet.train.launch import Launch
     from elfnet.train.logging import Observer, Silent
     from elfnet.train.loop import Trainer
     from elfnet.train.machine import tune_malloc
-    from elfnet.train.optimizer import build_optimizer
+    from elfnet.train.optimizer import WeightAverage, build_optimizer
     from elfnet.train.run import train_recipe
     from elfnet.train.schedule import Schedule, scale_schedule
 
@@ -23,7 +22,7 @@ _MODULES = {
     "Schedule": "elfnet.train.schedule",
     "Silent": "elfnet.train.logging",
     "Trainer": "elfnet.train.loop",
-    "WeightAverage": "elfnet.train.ema",
+    "WeightAverage": "elfnet.train.optimizer",
     "build_optimizer": "elfnet.train.optimizer",
     "scale_schedule": "elfnet.train.schedule",
     "train_recipe": "elfnet.train.run",

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from elfnet.data.build import load_splits
-from elfnet.data.headers import check_headers
+from elfnet.data.check_files import check_headers
 from elfnet.data.images.files import EncodedImages
 from elfnet.data.images.transforms import limits_of
 from elfnet.data.sources.folder import ignored_line, list_folder, split_folders

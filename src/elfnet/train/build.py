@@ -18,8 +18,8 @@ from elfnet.data.loading.feed import EvaluationFeed, PairedFeed, Pairing, Select
 from elfnet.data.long_tail import head_classes
 from elfnet.data.splits import Splits
 from elfnet.data.types import Examples
-from elfnet.methods.mixup import PairMixing
-from elfnet.methods.refit.build import freeze_what_stays, take_over
+from elfnet.methods.mixing import PairMixing
+from elfnet.methods.refit.build import TRAINED, freeze_what_stays, take_over
 from elfnet.models.build import network_of
 from elfnet.models.layers import freeze_backbone
 from elfnet.models.staged import StagedNetwork
@@ -28,15 +28,14 @@ from elfnet.recipe.stages import Stage
 from elfnet.run.checkpoint import Checkpoint
 from elfnet.run.info import Machine
 from elfnet.train.distributed import DistributedContext
-from elfnet.train.ema import WeightAverage
 from elfnet.train.forward import forward_and_mixing
 from elfnet.train.logging import Observer
 from elfnet.train.loop import Trainer
-from elfnet.train.optimizer import build_optimizer, restore_optimizer
+from elfnet.train.optimizer import WeightAverage, build_optimizer, restore_optimizer
 from elfnet.train.prepare import Prepared
 from elfnet.train.pruning import ExitHistory, Pruning, PruningSettings
-from elfnet.train.resizing import ProgressiveResizing
-from elfnet.train.state import RunState
+from elfnet.train.resume import RunState
+from elfnet.train.schedule import ProgressiveResizing
 
 # Added to the seed of the second sampler of BBN, so that its crops and flips differ from those of the first sampler.
 # No seed of a recipe is as large.
@@ -120,7 +119,8 @@ def _place(network: StagedNetwork, recipe: Recipe, machine: Machine, processes: 
         torch.nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
     if recipe.train.backbone_lr_factor == 0:
         freeze_backbone(network)
-    freeze_what_stays(recipe.refit.method, network)
+    if recipe.refit.method in TRAINED:
+        freeze_what_stays(recipe.refit.method, network)
 
 
 def _optimizer(recipe: Recipe, network: StagedNetwork, saved: Checkpoint | None) -> torch.optim.Optimizer:

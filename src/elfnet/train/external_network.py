@@ -9,10 +9,9 @@ from elfnet.models.heads import LinearClassifier
 from elfnet.models.layers import evaluation_mode
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import Recipe
-from elfnet.run.checkpoint import tensors_sha256
+from elfnet.run.checkpoint import require_same_signature, signature_of, tensors_sha256
 from elfnet.run.directory import RunDirectory
 from elfnet.run.info import NetworkInfo, RunInfo
-from elfnet.run.network import require_same_signature, signature_of
 from elfnet.train.distributed import DistributedContext
 
 

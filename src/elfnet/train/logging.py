@@ -3,13 +3,21 @@
 TensorBoard and Weights & Biases need the extra `track`.
 """
 
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, Self
 
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from elfnet.data.build import fewer_than_requested
 from elfnet.errors import RequestError
 from elfnet.extras import missing_package
 from elfnet.recipe.schema import Recipe
+from elfnet.recipe.stages import BALANCED, total_epochs
 from elfnet.run.directory import RunDirectory
 from elfnet.run.info import RunInfo
 from elfnet.run.log import EpochRecord, append_to_log, read_log, write_log
@@ -134,3 +142,122 @@ class Silent:
 
     def epoch(self, record: EpochRecord) -> None:
         pass
+
+
+SECONDS_BETWEEN_LINES = 30.0
+"""Where there is no terminal, a long epoch prints a line this often."""
+
+
+def time_left(seconds: float) -> str:
+    """Format a remaining time, such as `45 s left`, `8 min left` or `1.4 h left`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s left"
+    return f"{seconds / 60:.0f} min left" if seconds < 6000 else f"{seconds / 3600:.1f} h left"
+
+
+def epoch_line(record: EpochRecord, epochs: int) -> str:
+    """Return the summary of one epoch: loss, calibration accuracy, share of examples per exit, time."""
+    parts = [f"epoch {record.epoch + 1}/{epochs}", f"loss {record.loss:.3f}"]
+    if record.calibration_balanced_accuracy is not None:
+        parts.append(f"calibration accuracy {100 * record.calibration_balanced_accuracy:.1f} %")
+    if record.test_accuracy is not None:
+        parts.append(f"test accuracy {100 * record.test_accuracy:.1f} %")
+    if len(record.exit_share) > 1:
+        parts.append(f"exit shares {' / '.join(f'{100 * share:.0f}' for share in record.exit_share)} %")
+    if record.weights != "none":
+        parts.append(f"{record.weights} weights")
+    if record.stage == BALANCED:
+        parts.append("balanced stage")
+    parts.append(f"{record.seconds:.1f} s")
+    return "  ".join(parts)
+
+
+class Watch:
+    """Observer of a training run that shows its progress; a context manager.
+
+    On a terminal it shows a progress bar and one line per epoch, elsewhere only lines: one per epoch, and in long
+    epochs one every half minute.
+    """
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, highlight=False)
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[left]}"),
+            console=self._console,
+            disable=not sys.stderr.isatty(),
+        )
+        self._epochs = self._done = self._first = 0
+        self._began = self._said = 0.0
+        self._bar = self._progress.add_task("training", total=None, left="")
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def say(self, line: str) -> None:
+        """Print one line, above the progress bar if there is one."""
+        self._said = time.monotonic()
+        if self._progress.disable:
+            sys.stderr.write(line + "\n")
+            sys.stderr.flush()
+        else:
+            self._progress.console.print(line, markup=False)
+
+    def note(self, line: str) -> None:
+        """Print a line about the set-up of the run."""
+        self.say(line)
+
+    def started(self, recipe: Recipe, info: RunInfo, epochs_done: int) -> None:
+        """Describe the run: network, data and machine; for a resumed run also the epochs that are done."""
+        self._epochs = total_epochs(recipe)
+        machine, data = info.machine, info.data
+        how = [machine.device, machine.precision, f"{machine.threads} threads"]
+        how += ["compiled"] if machine.compile else []
+        network = "given network" if info.network is not None else recipe.model.backbone
+        examples = "rows" if recipe.data.source == "features" else "images"
+        self.say(
+            f"{network} on {data.train:,} {examples} of {data.classes} classes "
+            f"({max(data.class_counts)} to {min(data.class_counts)} per class); {', '.join(how)}"
+        )
+        if fewer := fewer_than_requested(recipe.data, data.class_counts):
+            self.say(fewer)
+        for origin in (info.weights, info.refit):
+            if origin is not None and not epochs_done:
+                self.say(origin.summary)
+        if epochs_done:
+            self.say(f"resuming after epoch {epochs_done}/{self._epochs}")
+        self._progress.update(self._bar, total=self._epochs, completed=epochs_done)
+        self._began, self._done, self._first = time.monotonic(), epochs_done, epochs_done
+
+    def step(self, step: int, steps: int) -> None:
+        """Show the current step and the time left: in the progress bar, or in a line if the last one is long ago."""
+        where = f"epoch {min(self._done + 1, self._epochs)}/{self._epochs}, step {step}/{steps}"
+        if not self._progress.disable:
+            self._progress.update(self._bar, description=where, left=self._left(step / steps))
+        elif time.monotonic() - self._said >= SECONDS_BETWEEN_LINES and step < steps:
+            self.say(f"{where}  {self._left(step / steps)}")
+
+    def epoch(self, record: EpochRecord) -> None:
+        """Advance the progress bar and print the line of a finished epoch."""
+        self._finish_epoch(record)
+        left = f"  {self._left()}" if self._done < self._epochs else ""
+        self.say(epoch_line(record, self._epochs) + left)
+
+    def _finish_epoch(self, record: EpochRecord) -> None:
+        self._done = record.epoch + 1
+        self._progress.update(self._bar, completed=self._done)
+
+    def _left(self, part: float = 0.0) -> str:
+        """The time left, by the pace since this process began; empty before there is one."""
+        trained = self._done + part - self._first
+        if trained <= 0:
+            return ""
+        return time_left((time.monotonic() - self._began) / trained * (self._epochs - self._done - part))

@@ -16,16 +16,14 @@ from elfnet.errors import WorkError
 from elfnet.exits.training_rule import exit_taken
 from elfnet.losses.elf import ELFLoss
 from elfnet.losses.weighting import DeferredReweighting, weighted_batch_mean
-from elfnet.methods.mixup import MixedBatch, Mixing, unmixed
+from elfnet.methods.mixing import MixedBatch, Mixing, unmixed
 from elfnet.models.layers import training_mode
 from elfnet.run.log import EpochRecord
 from elfnet.train.distributed import DistributedContext
-from elfnet.train.ema import WeightAverage
 from elfnet.train.forward import TrainingForward
-from elfnet.train.optimizer import set_learning_rate
+from elfnet.train.optimizer import WeightAverage, set_learning_rate
 from elfnet.train.pruning import Pruning
-from elfnet.train.resizing import ProgressiveResizing
-from elfnet.train.schedule import Schedule
+from elfnet.train.schedule import ProgressiveResizing, Schedule
 from elfnet.train.statistics import EpochStatistics
 
 # Reading the loss makes the host wait for the device, so it is checked only every so many steps.

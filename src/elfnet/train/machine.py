@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from lightning_fabric import Fabric
 
 from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.splits import Splits
@@ -22,6 +23,7 @@ from elfnet.processor import amx_is_unusable
 from elfnet.recipe.schema import Recipe, TrainRecipe
 from elfnet.recipe.stages import total_epochs
 from elfnet.run.info import DataInfo, Hardware, Machine, MultiplyAdds, RunInfo, Seeds
+from elfnet.train.distributed import DistributedContext
 from elfnet.version import __version__
 
 # Multiply-adds (forward, all epochs) from which compiling pays. Compiling ResNet-32 takes half a minute to a minute of
@@ -151,6 +153,27 @@ def tune_malloc() -> bool:
 
 
 RECORDED_PACKAGES = ("torch", "numpy", "lightning-fabric", "scikit-learn", "safetensors", "pydantic")
+
+
+def set_up_machine(recipe: Recipe, info: RunInfo, processes: DistributedContext) -> None:
+    """Set threads and memory allocation of this process as run.json says."""
+    machine = info.machine
+    processes.fail_together(lambda: require_same_precision(machine, processes.fabric))
+    # The threads of a node are divided among the processes that it has now.
+    torch.set_num_threads(max(1, machine.threads * info.devices // processes.on_this_node))
+    # With after_exit=drop, blocks have many different sizes, and a heap that never shrinks would grow without bound.
+    if machine.device == "cpu" and recipe.exits.after_exit != "drop":
+        tune_malloc()
+
+
+def require_same_precision(machine: Machine, fabric: Fabric) -> None:
+    """Refuse a node on which `train.precision=auto` selects another precision than on rank 0."""
+    here = fabric.strategy.precision.precision
+    if here != fabric_precision(machine.precision):
+        raise RequestError(
+            f"rank 0 computes in {machine.precision}, and rank {fabric.global_rank} would compute in {here}; "
+            "set train.precision=float32"
+        )
 
 
 def package_versions() -> dict[str, str]:

@@ -23,7 +23,7 @@ from elfnet.exits.threshold import parse_threshold
 from elfnet.losses.base import BaseLoss, build_loss
 from elfnet.losses.elf import Distillation, ELFLoss
 from elfnet.losses.weighting import DeferredReweighting, class_weights
-from elfnet.methods.refit.build import start_from_run
+from elfnet.methods.refit.build import TRAINED, start_from_run
 from elfnet.models.build import load_initial_weights, network_of
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import Recipe
@@ -143,9 +143,9 @@ def prepare(
     )
     loaded = processes.fail_together(lambda: None if resumes else load_initial_weights(recipe.model, network))
     processes.fail_together(lambda: refuse_empty_shards(recipe, len(splits.train), processes.world_size))
-    started = processes.fail_together(
-        lambda: None if resumes else start_from_run(recipe, network, splits, out=run.root)
-    )
+    started = None
+    if recipe.refit.method in TRAINED and not resumes:
+        started = processes.fail_together(lambda: start_from_run(recipe, network, splits, out=run.root))
     final = network
     if given is None and final_model(recipe) != stage.recipe.model:
         final = network_of(final_model(recipe), classes=classes, image_channels=channels)

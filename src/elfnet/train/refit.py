@@ -1,4 +1,4 @@
-"""Runs that start from a finished run: check the source run, fit classifiers without training, save the start.
+"""Runs that start from a finished run: check the source run, and fit classifiers without training.
 
 A fitted run has an ordinary run directory, so that all commands on runs accept it.
 """
@@ -14,36 +14,31 @@ from elfnet.data.splits import Splits
 from elfnet.errors import RequestError
 from elfnet.evaluate.metrics import balanced_accuracy
 from elfnet.evaluate.run import answers_at_full_depth
-from elfnet.methods.refit.build import FITTED, fit_classifiers, is_second_stage
-from elfnet.methods.refit.source_run import open_source
+from elfnet.methods.refit.build import fit_classifiers, is_second_stage, open_source
 from elfnet.models.build import network_of
 from elfnet.models.flops import count_cost
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import Recipe
-from elfnet.run.checkpoint import Checkpoint, save_checkpoint
+from elfnet.run.checkpoint import Checkpoint, save_checkpoint, signature_of_run
 from elfnet.run.directory import RunDirectory
 from elfnet.run.info import RunInfo
-from elfnet.run.network import signature_of_run
 from elfnet.train.launch import Launch
 from elfnet.train.logging import Observer, Silent
 from elfnet.train.machine import run_info
-from elfnet.train.state import OTHER_RUN, check_directory
+from elfnet.train.resume import OTHER_RUN, check_directory
 
 TRAIN_FIELDS_OF_SOURCE = ("epochs", "schedule_epochs", "drw_start", "mix", "mix_alpha")
-
-
-def is_fitted(recipe: Recipe) -> bool:
-    """Whether the classifiers are fitted to the features of another run instead of trained."""
-    return recipe.refit.method in FITTED
 
 
 def check_source(recipe: Recipe, run: RunDirectory, *, overwrite: bool, given: StagedNetwork | None) -> None:
     """Refuse a source run (`refit.run`) that does not fit the recipe, before anything is loaded.
 
     A run that has a checkpoint no longer needs its source run.
+
+    Args:
+        recipe: one with a refit.
+        given: the network that the caller passed, which no refit accepts.
     """
-    if recipe.refit.method == "none":
-        return
     if given is not None:
         raise RequestError(
             f"refit.method={recipe.refit.method} needs to know the classifiers of the network; leave network= out, or "
@@ -53,11 +48,6 @@ def check_source(recipe: Recipe, run: RunDirectory, *, overwrite: bool, given: S
         return
     if overwrite or not run.checkpoint("last").is_file():
         open_source(recipe, out=run.root)
-
-
-def keep_start(run: RunDirectory, signature: str, network: StagedNetwork) -> None:
-    """Save a checkpoint of 0 epochs, so that the run can be resumed without its source run."""
-    save_checkpoint(Checkpoint(signature, 0, network.state_dict()), run.checkpoint("last"))
 
 
 def fit_run(

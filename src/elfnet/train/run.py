@@ -10,22 +10,19 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-import torch
-
 from elfnet.data.ldam_drw import PROTOCOL
-from elfnet.errors import RequestError, WorkError
+from elfnet.errors import WorkError
+from elfnet.methods.refit.build import FITTED
 from elfnet.models.flops import costly_exits, count_cost
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import Recipe
 from elfnet.recipe.stages import Stage, stages_of, total_epochs
-from elfnet.run.checkpoint import Checkpoint, require_network
+from elfnet.run.checkpoint import Checkpoint, signature_of_run
 from elfnet.run.directory import RunDirectory
-from elfnet.run.info import Machine, RunInfo
+from elfnet.run.info import RunInfo
 from elfnet.run.log import EpochRecord
-from elfnet.run.network import signature_of_run
 from elfnet.train.automatic import adopt_known, set_up
 from elfnet.train.build import Assembled, assemble, scored_split, second_stage_network, second_stage_state
 from elfnet.train.distributed import DistributedContext
@@ -38,12 +35,11 @@ from elfnet.train.launch import (
     restarted,
     start,
 )
-from elfnet.train.logging import Logger, Observer, Silent, open_loggers
-from elfnet.train.machine import device_and_precision, fabric_precision, run_info, tune_malloc
+from elfnet.train.logging import Logger, Observer, Silent, Watch, open_loggers
+from elfnet.train.machine import device_and_precision, fabric_precision, run_info, set_up_machine
 from elfnet.train.prepare import Prepared, prepare
-from elfnet.train.progress import Watch
-from elfnet.train.refit import check_source, fit_run, is_fitted, keep_start
-from elfnet.train.state import OTHER_RUN, RunState, check_directory, keep, require_same_precision
+from elfnet.train.refit import check_source, fit_run
+from elfnet.train.resume import OTHER_RUN, RunState, check_directory, keep, restore
 from elfnet.train.statistics import calibration_score, predictions
 
 
@@ -87,11 +83,12 @@ def train_recipe(
         # torchrun repeats the original command, which was given before the run existed.
         resume, overwrite = run.exists(), False
     recipe = adopt_known(recipe, run, overwrite=overwrite)
-    check_source(recipe, run, overwrite=overwrite, given=network)
+    if recipe.refit.method != "none":
+        check_source(recipe, run, overwrite=overwrite, given=network)
     with ExitStack() as stack:
         if launch.world_size == 1:
             stack.enter_context(run.lock())
-        if is_fitted(recipe):
+        if recipe.refit.method in FITTED:
             return fit_run(recipe, run, resume=resume, overwrite=overwrite, observer=observer, launch=launch)
         processes = _start_processes(recipe, run, launch, stack, resume=resume, overwrite=overwrite)
         observer = (observer or stack.enter_context(Watch())) if processes.is_rank0 else Silent()
@@ -105,8 +102,8 @@ def train_recipe(
                 lambda: open_or_create_run(prepared, run, overwrite=overwrite).model_dump_json(exclude_unset=True)
             )
             info = RunInfo.model_validate_json(stored)
-            machine = _set_up_machine(recipe, info, processes)
-            _train_stages(prepared, run, info, machine, observer, stop_after)
+            set_up_machine(recipe, info, processes)
+            _train_stages(prepared, run, info, observer, stop_after)
     return run
 
 
@@ -170,34 +167,21 @@ def open_or_create_run(prepared: Prepared, run: RunDirectory, *, overwrite: bool
     return info
 
 
-def _set_up_machine(recipe: Recipe, info: RunInfo, processes: DistributedContext) -> Machine:
-    """Set threads and memory allocation of this process as run.json says."""
-    machine = info.machine
-    processes.fail_together(lambda: require_same_precision(machine, processes.fabric))
-    # The threads of a node are divided among the processes that it has now.
-    torch.set_num_threads(max(1, machine.threads * info.devices // processes.on_this_node))
-    # With after_exit=drop, blocks have many different sizes, and a heap that never shrinks would grow without bound.
-    if machine.device == "cpu" and recipe.exits.after_exit != "drop":
-        tune_malloc()
-    return machine
-
-
 def _train_stages(
     prepared: Prepared,
     run: RunDirectory,
     info: RunInfo,
-    machine: Machine,
     observer: Observer,
     stop_after: Callable[[int], bool] | None,
 ) -> None:
     """Train all stages that are not finished, each from the weights of the one before."""
     recipe, network, stage, saved = prepared.recipe, prepared.network, prepared.stage, prepared.saved
-    state = _restore(prepared, run, info)
+    state = restore(prepared, run, info)
     observer.started(recipe, info, state.epochs_done)
     if state.epochs_done >= total_epochs(recipe):
         return
     loggers = open_loggers(run, recipe, state.epochs_done) if prepared.processes.is_rank0 else []
-    loop = _Loop(prepared, run, info, machine, observer, stop_after, loggers)
+    loop = _Loop(prepared, run, info, observer, stop_after, loggers)
     try:
         for following in stages_of(recipe):
             if state.epochs_done >= following.end:
@@ -217,24 +201,6 @@ def _train_stages(
             logger.close()
 
 
-def _restore(prepared: Prepared, run: RunDirectory, info: RunInfo) -> RunState:
-    """Load the weights of the checkpoint to resume from into the network, and return the progress of the run."""
-    network, saved, processes = prepared.network, prepared.saved, prepared.processes
-    signature = signature_of_run(prepared.stage.recipe.model, info)
-    if prepared.origin.refit is not None and processes.is_rank0:
-        keep_start(run, signature, network)
-    if saved is None:
-        return RunState()
-    processes.fail_together(partial(require_network, saved, signature, run.checkpoint("last")))
-    if saved.epochs_done < total_epochs(prepared.recipe) and "heads.0.frequent.classifier.weight" in saved.weights:
-        raise RequestError(
-            f"the BBN run in {run.root} was begun by a version before 0.2, with two classifiers; finish it with that "
-            "version, or start over with --overwrite"
-        )
-    network.load_state_dict(dict(saved.trained_weights or saved.weights))
-    return RunState(epochs_done=saved.epochs_done, **saved.progress)
-
-
 @dataclass(frozen=True)
 class _Loop:
     """The epochs of a run, with what all of its stages share."""
@@ -242,7 +208,6 @@ class _Loop:
     prepared: Prepared
     directory: RunDirectory
     info: RunInfo
-    machine: Machine
     observer: Observer
     stop_after: Callable[[int], bool] | None
     loggers: list[Logger]
@@ -260,7 +225,7 @@ class _Loop:
         Returns:
             The network to evaluate, and whether the run was stopped.
         """
-        assembled = assemble(self.prepared, stage, network, saved, self.machine, self.observer)
+        assembled = assemble(self.prepared, stage, network, saved, self.info.machine, self.observer)
         epochs_kept, stopped = state.epochs_done, False
         try:
             while not stopped and state.epochs_done < stage.end:
@@ -325,7 +290,7 @@ class _Loop:
             network,
             assembled.scored,
             len(labels_N),
-            precision=self.machine.precision,
+            precision=self.info.machine.precision,
             processes=self.prepared.processes,
         )
         return calibration_score(prediction_N, labels_N)

@@ -15,9 +15,8 @@ from elfnet.calibrate.risk.losses import outcomes_of
 from elfnet.calibrate.risk.sequence import uniform_path
 from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.errors import RequestError
-from elfnet.evaluate.confidence import ExitConfidences, compute_confidences
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.replay import replay
+from elfnet.evaluate.policy_replay import ExitConfidences, compute_confidences, replay
 from elfnet.exits.policy import Policy, full_depth, uniform_policy
 
 Draw = Callable[[int, int], ExitTable]

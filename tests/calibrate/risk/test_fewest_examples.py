@@ -4,9 +4,8 @@ import math
 
 import pytest
 
-from elfnet.calibrate.risk.bounds import METHODS
+from elfnet.calibrate.risk.bounds import METHODS, enough_examples, fewest_examples
 from elfnet.calibrate.risk.losses import loss_form
-from elfnet.calibrate.risk.sample_size import enough_examples, fewest_examples
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.01, 0.05), (0.05, 0.1), (0.3, 0.2), (0.9, 0.5), (0.1, 0.9)])

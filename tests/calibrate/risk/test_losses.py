@@ -7,7 +7,7 @@ from elfnet.calibrate.risk.bounds import betting_p_values
 from elfnet.calibrate.risk.losses import LossForm, full_depth_prediction, loss_form, outcomes_of
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.metrics import measure
-from elfnet.evaluate.replay import replay
+from elfnet.evaluate.policy_replay import replay
 from elfnet.exits.policy import Policy, full_depth, uniform_policy
 
 

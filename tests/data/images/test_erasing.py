@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from elfnet.data.images.erasing import Hole, cutout, random_erasing
+from elfnet.data.images.operations import Hole, cutout, random_erasing
 
 
 @pytest.mark.parametrize("side", [1, 4, 5, 16])

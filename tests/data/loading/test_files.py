@@ -19,9 +19,9 @@ from elfnet.data.images.files import Decoder, ImageFiles
 from elfnet.data.images.policies import RandAugment
 from elfnet.data.images.transforms import Augmentation, Evaluation
 from elfnet.data.loading.feed import EvaluationFeed, SampledFeed
-from elfnet.data.loading.files import FileSource
 from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.loading.sampler import epoch_generator
+from elfnet.data.loading.workers import FileSource
 from elfnet.data.sources.folder import folder
 from elfnet.data.types import SourceRequest
 from elfnet.errors import WorkError

@@ -6,7 +6,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance
 
-from elfnet.data.images.erasing import Hole
+from elfnet.data.images.operations import Hole
 from elfnet.data.loading.normalise import (
     GREY_K,
     IMAGES_IN_CPU_CACHE,

@@ -12,7 +12,7 @@ from torch._dynamo.utils import counters
 
 from elfnet.calibrate.family import Family
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.replay import replay
+from elfnet.evaluate.policy_replay import replay
 from elfnet.inference.backends.build import Precision
 from elfnet.inference.backends.torch import CompiledTorchBackend, TorchBackend
 from elfnet.inference.engine import Engine

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from elfnet.calibrate.family import Family
 from elfnet.errors import RequestError
-from elfnet.evaluate.confidence import compute_confidences
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.replay import replay
+from elfnet.evaluate.policy_replay import compute_confidences, replay
 from elfnet.inference.backends.build import BACKENDS, open_backend
 from elfnet.inference.engine import Backend, Engine
 from elfnet.models.staged import StagedNetwork

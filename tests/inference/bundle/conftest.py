@@ -12,8 +12,7 @@ from elfnet.calibrate.family import Family
 from elfnet.calibrate.line_search import fixed_points
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.inference.bundle.archive import write_bundle
-from elfnet.inference.bundle.manifest import WEIGHTS, Manifest, graph_name
-from elfnet.inference.bundle.manifest_file import MANIFEST, manifest_text
+from elfnet.inference.bundle.manifest import MANIFEST, WEIGHTS, Manifest, graph_name, manifest_text
 
 CHECKPOINT = "c" * 64
 EXITS, CLASSES = 3, 4

@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from elfnet.calibrate.family import Family
 from elfnet.calibrate.line_search import fixed_points
 from elfnet.errors import WorkError
-from elfnet.evaluate.confidence import compute_confidences
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.replay import replay
-from elfnet.export.parity import compare, engine_points, join_answers, logits_of_backend, require_parity
+from elfnet.evaluate.policy_replay import compute_confidences, replay
+from elfnet.export.parity import compare, engine_points, join_answers, require_parity
 from elfnet.inference.bundle.manifest import Parity
-from elfnet.inference.engine import Answers, Engine
+from elfnet.inference.engine import Answers, Engine, all_exit_logits
 
 
 class FromTable:
@@ -50,7 +49,7 @@ def parity_of(
         name: join_answers([engine(part, operating_point=name) for part in np.split(numbers_NKHW, [7, 20])])
         for name in family.names()
     }
-    return compare(table, family, logits_of_backend(backend, numbers_NKHW), answers if with_engine else {})
+    return compare(table, family, all_exit_logits(backend, numbers_NKHW), answers if with_engine else {})
 
 
 def test_the_same_logits(table: ExitTable, family: Family) -> None:

@@ -17,8 +17,7 @@ from elfnet.errors import ElfnetError, RequestError, WorkError
 from elfnet.exits.logit_adjustment import LogitAdjustment
 from elfnet.inference.bundle import archive as members
 from elfnet.inference.bundle.archive import write_bundle
-from elfnet.inference.bundle.manifest import Manifest
-from elfnet.inference.bundle.manifest_file import MANIFEST, manifest_text
+from elfnet.inference.bundle.manifest import MANIFEST, Manifest, manifest_text
 from elfnet.inference.bundle.read import open_bundle
 
 Files = dict[str, bytes]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from elfnet.models.attach.attach_exits import attach_exits
+from elfnet.models.attach.attach import attach_exits
 from elfnet.models.staged import StagedNetwork
 
 CLASSES = 5

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from elfnet.errors import RequestError
-from elfnet.models.attach.attach_exits import attach_exits
+from elfnet.models.attach.attach import attach_exits
 from elfnet.models.attach.cuts import Cut, even_cuts, legal_cuts
 from elfnet.models.flops import flop_counter
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from elfnet.errors import RequestError
-from elfnet.models.attach.from_blocks import from_blocks
+from elfnet.models.attach.attach import from_blocks
 from elfnet.models.staged import StagedNetwork
 
 EXAMPLE = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))

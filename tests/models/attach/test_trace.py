@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from elfnet.errors import RequestError
-from elfnet.models.attach.attach_exits import attach_exits
+from elfnet.models.attach.attach import attach_exits
 from elfnet.models.attach.trace import trace
 from elfnet.models.staged import StagedNetwork
 

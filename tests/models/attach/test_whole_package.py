@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from elfnet.calibrate.line_search import fixed_points
 from elfnet.errors import WorkError
-from elfnet.evaluate.confidence import compute_confidences
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.replay import replay
+from elfnet.evaluate.policy_replay import compute_confidences, replay
 from elfnet.evaluate.run import logits_of
 from elfnet.exits.training_rule import TrainingRule
 from elfnet.export.onnx import export_stages
@@ -23,12 +22,11 @@ from elfnet.inference.backends.torch import TorchBackend
 from elfnet.inference.engine import Engine
 from elfnet.losses.cross_entropy import CrossEntropyLoss
 from elfnet.losses.elf import ELFLoss
-from elfnet.models.attach.attach_exits import attach_exits
+from elfnet.models.attach.attach import attach_exits
 from elfnet.models.attach.cuts import legal_cuts
 from elfnet.models.flops import count_cost
 from elfnet.models.staged import StagedNetwork
-from elfnet.run.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from elfnet.run.network import signature_of
+from elfnet.run.checkpoint import Checkpoint, load_checkpoint, save_checkpoint, signature_of
 from elfnet.train.forward import ExitingForward
 
 IMAGE = (3, 16, 16)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from elfnet.evaluate.metrics import measure
-from elfnet.evaluate.replay import replay
+from elfnet.evaluate.policy_replay import replay
 from elfnet.exits.policy import Policy
 from elfnet.report.figures.ablation import ablation_points, runs_by_training_threshold, threshold_ablation
 from elfnet.report.figures.base import NoFigure, RunFigure

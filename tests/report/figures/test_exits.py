@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from elfnet.calibrate.family import Family
-from elfnet.evaluate.exit_quality import calibration_error
+from elfnet.evaluate.metrics import calibration_error
 from elfnet.report.figures.base import NoFigure, RunFigure
 from elfnet.report.figures.exits import (
     MAX_POINTS,

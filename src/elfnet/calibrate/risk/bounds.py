@@ -1,4 +1,4 @@
-"""P-values and upper confidence bounds for the mean of losses in [0, 1]: betting and Hoeffding-Bentkus.
+"""P-values, upper confidence bounds and sample sizes for the mean of losses in [0, 1]: betting, Hoeffding-Bentkus.
 
 Betting (Waudby-Smith and Ramdas 2024). To test whether the mean is below m, start with capital 1 and bet on each loss
 z_i in turn:
@@ -24,6 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from elfnet.calibrate.risk.losses import LossForm
+from elfnet.errors import RequestError
 from elfnet.registry import Registry
 
 HALVINGS = 26
@@ -174,3 +176,54 @@ METHODS.register("hoeffding-bentkus")(
         prefers_signed=False,
     )
 )
+
+
+MAX_SEARCH = 2**22
+"""Largest number of examples that the search tries; more take too much memory."""
+
+
+class TooFewExamplesError(RequestError):
+    """The examples are too few to certify a guarantee for any policy.
+
+    Attributes:
+        epsilon: the risk of the guarantee.
+    """
+
+    def __init__(self, message: str, *, epsilon: float) -> None:
+        super().__init__(message)
+        self.epsilon = epsilon
+
+
+def enough_examples(examples: int, *, epsilon: float, delta: float, method: Method, form: LossForm) -> bool:
+    """Whether a policy without any loss on this many examples would be certified."""
+    if examples < 1:
+        return False
+    no_loss_1N = form.unit_losses(np.zeros((1, examples), dtype=np.int8))
+    return bool(method.p_values(no_loss_1N, form.to_unit(epsilon), delta)[0] <= delta)
+
+
+def fewest_examples(*, epsilon: float, delta: float, method: Method, form: LossForm) -> int:
+    """Return the smallest number of examples at which a policy without any loss is certified.
+
+    No method needs fewer than log(delta) / log(1 - epsilon): with fewer examples, a policy that has a loss of 1 with
+    probability epsilon shows none of them with a probability above delta. If this lower bound is above `MAX_SEARCH`,
+    it is returned itself.
+    """
+    least = max(1, math.ceil(math.log(delta) / math.log1p(-epsilon) - 1e-9))
+    if least > MAX_SEARCH:
+        return least
+
+    def enough(examples: int) -> bool:
+        return enough_examples(examples, epsilon=epsilon, delta=delta, method=method, form=form)
+
+    high = least
+    while not enough(high):
+        high *= 2
+    low = least - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if enough(middle):
+            high = middle
+        else:
+            low = middle
+    return high

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elfnet.calibrate.calibration_table import require_calibration, split_table
-from elfnet.calibrate.risk.bounds import METHODS, Method
+from elfnet.calibrate.risk.bounds import METHODS, Method, TooFewExamplesError, enough_examples, fewest_examples
 from elfnet.calibrate.risk.losses import (
     GROUPINGS,
     LOSSES,
@@ -27,7 +27,6 @@ from elfnet.calibrate.risk.losses import (
     members_by_group,
     outcomes_of,
 )
-from elfnet.calibrate.risk.sample_size import TooFewExamplesError, enough_examples, fewest_examples
 from elfnet.calibrate.risk.sequence import (
     PROCEDURES,
     Candidates,

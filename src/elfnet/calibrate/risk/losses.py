@@ -24,9 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elfnet.data.long_tail import GROUP_NAMES
-from elfnet.evaluate.confidence import CHUNK_BYTES, ExitConfidences
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.replay import confidences_for_policy, replay
+from elfnet.evaluate.policy_replay import CHUNK_BYTES, ExitConfidences, confidences_for_policy, replay
 from elfnet.exits.policy import ConfidenceSpec, Policy
 
 LOSSES = ("accuracy", "agreement")

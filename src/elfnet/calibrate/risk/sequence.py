@@ -13,9 +13,9 @@ from elfnet.calibrate.per_exit import family_for_budgets
 from elfnet.calibrate.risk.bounds import Method
 from elfnet.calibrate.risk.losses import LossForm
 from elfnet.errors import RequestError
-from elfnet.evaluate.confidence import compute_confidences
-from elfnet.evaluate.curve import spread_thresholds
 from elfnet.evaluate.exit_table import ExitTable
+from elfnet.evaluate.policy_replay import compute_confidences
+from elfnet.evaluate.trade_off import spread_thresholds
 from elfnet.exits.policy import NEVER, Policy
 
 PROCEDURES = ("fixed-sequence", "upper-bound")

@@ -12,7 +12,6 @@ from elfnet.data.images.policies import build_policy
 from elfnet.data.images.transforms import Augmentation, decoder_of, evaluation_of, workers_of
 from elfnet.data.ldam_drw import MEAN, PROTOCOL, STD
 from elfnet.data.loading.feed import BatchSource, EvaluationFeed, Pairing, SampledFeed, Selection, TrainingFeed
-from elfnet.data.loading.files import FileSource
 from elfnet.data.loading.memory import (
     AugmentedSource,
     CropFlipSource,
@@ -23,6 +22,7 @@ from elfnet.data.loading.memory import (
 from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.loading.pack import open_or_create_pack
 from elfnet.data.loading.sampler import UNSHARDED, Shard
+from elfnet.data.loading.workers import FileSource
 from elfnet.data.sources.features import FeatureRows
 from elfnet.data.splits import Splits
 from elfnet.data.types import Examples, LabelledImages

@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elfnet.data.images.example_rng import ExampleRng
 from elfnet.data.images.transforms import Augmentation
 from elfnet.data.loading.feed import InMemorySource, Request
 from elfnet.data.loading.normalise import Normalisation, erase, holes_tensor, normalise, normalise_bytes
+from elfnet.data.loading.sampler import ExampleRng
 from elfnet.data.sources.features import FeatureRows
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elfnet.data.images.erasing import Hole
+from elfnet.data.images.operations import Hole
 from elfnet.data.types import Ints, LabelledImages
 
 GREY_K = (0.299, 0.587, 0.114)  # luma of ITU-R BT.601

@@ -1,16 +1,20 @@
-"""Worker processes that read image files ahead and persist between epochs, with torch's DataLoader.
+"""Batches of image files: worker processes read and augment them ahead, with torch's DataLoader.
 
+Workers persist between epochs.
 Workers are not forked from this process: it has threads (of torch, OpenMP and compilers), and a fork may inherit their
 locks in a locked state and deadlock. They are forked from a fork server instead, which has only imported the modules
 that workers need.
+
+Workers send uint8, a quarter of the size of float32. Colour changes, normalisation and erasing are applied to whole
+batches on their device.
 """
 
-# Shapes: B images of a request, S side, K colours, R rectangles per image
+# Shapes: B images of a batch, r examples of a request, S side, K colours, R rectangles per image
 
 import multiprocessing
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing import forkserver
@@ -24,19 +28,20 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from elfnet.data.images.decode import UnreadableImageError
-from elfnet.data.images.erasing import Hole
-from elfnet.data.images.example_rng import ExampleRng
+from elfnet.data.images.decode import UnreadableImageError, UnreadableLog
 from elfnet.data.images.files import ImageReader
+from elfnet.data.images.operations import Hole
 from elfnet.data.images.resize import Pixels
 from elfnet.data.images.transforms import Augmentation, Evaluation
-from elfnet.data.loading.normalise import holes_tensor
+from elfnet.data.loading.feed import BatchSource, Read, Request
+from elfnet.data.loading.normalise import Normalisation, erase, holes_tensor, jitter_and_normalise, normalise_bytes
+from elfnet.data.loading.sampler import ExampleRng
 from elfnet.data.types import Ints
 from elfnet.errors import WorkError
 
 R = TypeVar("R")
 JOIN_TIMEOUT_SECONDS = 10.0
-PRELOADED = ["elfnet.data.loading.files", "elfnet.data.loading.pack", "torch.utils.data._utils.worker"]
+PRELOADED = [__name__, "elfnet.data.loading.pack", "torch.utils.data._utils.worker"]
 """Modules that the fork server imports, so that workers do not have to."""
 
 WorkerRequest = tuple[int, Ints, Ints]
@@ -64,7 +69,7 @@ class ReadBatch(NamedTuple):
 class BatchReader(Dataset[ReadBatch]):
     """Reads and augments the images of one request in a worker process.
 
-    The random numbers of an image are a function of (seed, epoch, row, repeat): see `images.example_rng`.
+    The random numbers of an image are a function of (seed, epoch, row, repeat): see `ExampleRng`.
 
     Args:
         reader: Reads crops of images.
@@ -237,3 +242,61 @@ def _without_main() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = main
+
+
+class FileSource(BatchSource):
+    """Encoded images of a split, decoded or from the packed cache.
+
+    Args:
+        reader: Reads crops of images.
+        evaluation: The evaluation transform.
+        workers: Number of worker processes; 0 reads in this process. Training workers persist between epochs.
+        augmentation: The training transform; None for evaluation.
+        seed: Seed of the augmentation.
+        unreadable: "stop" raises at an image that cannot be read; "skip" logs and counts it.
+    """
+
+    def __init__(
+        self,
+        reader: ImageReader,
+        evaluation: Evaluation,
+        normalisation: Normalisation,
+        *,
+        device: torch.device,
+        workers: int,
+        augmentation: Augmentation | None = None,
+        seed: int = 0,
+        unreadable: str = "stop",
+    ) -> None:
+        self._unreadable = UnreadableLog(unreadable)
+        self._mean_K, self._std_K = normalisation.tensors(device)
+        self._device = device
+        self._workers = WorkerProcesses(
+            BatchReader(reader, evaluation, augmentation, seed=seed),
+            workers=workers,
+            device=device,
+            keep_workers=augmentation is not None,
+        )
+
+    def read(self, epoch: int, requests: Sequence[Request]) -> Iterator[Read]:
+        rows, repeats = [one.rows_r for one in requests], [one.repeat_r for one in requests]
+        for batch in self._workers.read(epoch, rows, repeats):
+            self._unreadable.report(batch.failures)
+            yield Read(self._normalised(batch), batch.place_B.numpy())
+
+    def close(self) -> None:
+        """End the worker processes."""
+        self._workers.close()
+
+    def skipped(self) -> int:
+        return self._unreadable.count
+
+    def _normalised(self, batch: ReadBatch) -> Tensor:
+        """Change colours, normalise and erase on the device; float32 (B, K, S, S) in channels_last memory."""
+        pixels = batch.pixels_BSSK.to(self._device, non_blocking=True)
+        if batch.factors_B3 is None or not len(batch.place_B):
+            images = normalise_bytes(pixels, mean_K=self._mean_K, std_K=self._std_K)
+        else:
+            factors_B3 = batch.factors_B3.to(self._device, non_blocking=True)
+            images = jitter_and_normalise(pixels, factors_B3, mean_K=self._mean_K, std_K=self._std_K)
+        return images if batch.holes_BR4 is None else erase(images, batch.holes_BR4)

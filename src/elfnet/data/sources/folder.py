@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
+from elfnet.data.images.decode import SUFFIXES
 from elfnet.data.images.files import ImageFiles, PathTable
 from elfnet.data.sources.listing import Listing, images_of_listings
 from elfnet.data.types import SOURCES, Source, SourceRequest
 from elfnet.errors import RequestError, WorkError
 
-ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+ENDINGS = tuple(sorted(SUFFIXES))
 CONVERTIBLE = (".heic", ".heif", ".avif", ".jxl", ".jp2", ".cr2", ".nef", ".arw", ".dng", ".raw", ".svg", ".psd")
 """Endings of images that are not read."""
 Identity = tuple[int, int]

@@ -27,8 +27,7 @@ from elfnet.interrupts import deferred_interrupts
 from elfnet.models.build import network_of
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.stages import final_model_of_stored
-from elfnet.run.checkpoint import tensors_sha256
-from elfnet.run.network import GIVEN
+from elfnet.run.checkpoint import GIVEN, tensors_sha256
 
 
 class TorchBackend:

@@ -18,7 +18,7 @@ from typing import BinaryIO, Protocol
 
 from elfnet import atomic
 from elfnet.errors import ElfnetError, RequestError, WorkError
-from elfnet.inference.bundle.manifest_file import MANIFEST, MAX_MANIFEST_BYTES, read_manifest
+from elfnet.inference.bundle.manifest import MANIFEST, MAX_MANIFEST_BYTES, read_manifest
 
 MAX_MEMBERS = 1000
 MAX_ZIP_RATIO = 100

@@ -3,13 +3,16 @@
 Everything except `measured` follows from the run alone, so that the same run gives the same bundle.
 """
 
+import json
 import unicodedata
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
+from elfnet.errors import WorkError
 from elfnet.inference.preprocess import CHANNELS, RESIZE_RULE, Preprocess
-from elfnet.strict import Strict
+from elfnet.parsing import parse_json
+from elfnet.run.json_file import Strict, content_sha256, first_error
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
@@ -253,3 +256,55 @@ class Manifest(Strict):
         if self.size_bytes != sum(file.bytes for file in self.files.values()):
             raise ValueError("size_bytes is not the sum over the files")
         return self
+
+
+MANIFEST = "manifest.json"
+MAX_MANIFEST_BYTES = 64 * 2**20
+
+
+def identity_of(manifest: Manifest) -> str:
+    """Return the hash of everything in the manifest except measurements."""
+    content = manifest.model_dump(mode="json")
+    for variant in content["variants"].values():
+        del variant["measured"]
+    return content_sha256(content)
+
+
+def manifest_text(manifest: Manifest) -> bytes:
+    """Return the content of `manifest.json`."""
+    content = {**manifest.model_dump(mode="json"), "identity": identity_of(manifest)}
+    return (json.dumps({**content, "sha256": content_sha256(content)}, indent=2, allow_nan=False) + "\n").encode()
+
+
+def read_manifest(text: bytes, *, where: str) -> Manifest:
+    """Parse and check the content of `manifest.json`, its hash first.
+
+    Args:
+        text: What `manifest_text` wrote.
+        where: Name of the bundle in error messages.
+
+    Raises:
+        WorkError: The text is not a manifest of this format version, or was altered.
+    """
+    try:
+        content = parse_json(text)
+    except ValueError as error:
+        raise WorkError(f"{where}: {MANIFEST} is damaged ({error}); export the run again") from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise WorkError(f"{where} is not an elfnet bundle; make one with 'elfnet export RUN'")
+    version = content.get("format_version")
+    if version != FORMAT_VERSION:
+        newer = isinstance(version, int) and version > FORMAT_VERSION
+        way_out = "update elfnet" if newer else "export the run again"
+        raise WorkError(f"{where} has bundle format version {version!r}, this elfnet reads {FORMAT_VERSION}; {way_out}")
+    claimed, identity = content.pop("sha256", None), content.get("identity")
+    if claimed != content_sha256(content):
+        raise WorkError(f"{where}: {MANIFEST} was altered (its hash does not match); export the run again")
+    content.pop("identity", None)
+    try:
+        manifest = Manifest.model_validate_json(json.dumps(content))
+    except ValidationError as error:
+        raise WorkError(f"{where}: {MANIFEST} is not valid ({first_error(error)}); export the run again") from error
+    if identity != identity_of(manifest):
+        raise WorkError(f"{where}: {MANIFEST} was altered (its identity does not match); export the run again")
+    return manifest

@@ -40,7 +40,7 @@ from elfnet.inference.bundle.read import read_family
 from elfnet.inference.bundle.stage_graph import FEATURES, LOGITS, NEXT_FEATURES, PLACE, in_stage, join_parts
 from elfnet.inference.point_inputs import ABSTAIN_BELOW, IMAGES, PointInputs
 from elfnet.registry import unknown_name
-from elfnet.strict import Strict
+from elfnet.run.json_file import Strict
 
 PREFIX = "elfnet:"
 """Beginning of our metadata keys."""

@@ -12,8 +12,7 @@ from typing import Any
 from elfnet.calibrate.family import Family
 from elfnet.errors import ElfnetError, WorkError
 from elfnet.inference.bundle.archive import Members, open_members
-from elfnet.inference.bundle.manifest import File, Manifest
-from elfnet.inference.bundle.manifest_file import MANIFEST, MAX_MANIFEST_BYTES, read_manifest
+from elfnet.inference.bundle.manifest import MANIFEST, MAX_MANIFEST_BYTES, File, Manifest, read_manifest
 from elfnet.registry import unknown_name
 
 _CHUNK = 2**20

@@ -27,7 +27,7 @@ import numpy as np
 
 from elfnet.calibrate.family import Family
 from elfnet.errors import RequestError
-from elfnet.evaluate.curve import efficient
+from elfnet.evaluate.trade_off import efficient
 
 
 @dataclass(frozen=True)

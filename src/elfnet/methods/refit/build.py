@@ -7,6 +7,7 @@ start from the weights of a finished run and train the classifiers, or their sca
 # Shapes: E exits, C classes
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
@@ -15,17 +16,25 @@ from elfnet.data.loading.build import evaluation_batches
 from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.splits import Splits
 from elfnet.data.types import Examples
+from elfnet.errors import RequestError
 from elfnet.methods.refit.classifiers import LabelledFeed, classifier_tensor
 from elfnet.methods.refit.post_hoc import adjust_biases, normalise_weights, tau_remarks, taus_record
 from elfnet.methods.refit.resample import RESAMPLERS, refit_on_resampled
-from elfnet.methods.refit.source_run import open_source
+from elfnet.models.build import resolve_defaults
 from elfnet.models.layers import freeze_all_but
 from elfnet.models.staged import StagedNetwork
-from elfnet.recipe.schema import Recipe
-from elfnet.run.info import FitInfo, RefitInfo
+from elfnet.recipe.roles import role_of
+from elfnet.recipe.schema import DataRecipe, ModelRecipe, Recipe
+from elfnet.recipe.stages import final_model, total_epochs
+from elfnet.run.checkpoint import Checkpoint, load_run_checkpoint
+from elfnet.run.directory import RunDirectory, open_run
+from elfnet.run.info import FitInfo, RefitInfo, RunInfo
 
 FITTED = ("tau-norm", "logit-adjustment", *RESAMPLERS)
 """Refits that need no training loop, by `refit.method`."""
+
+NETWORK_SETTINGS = ("backbone", "exits", "branches", "head")
+EXIT_SETTINGS = ("exit_head", "head_filters", "head_stride", "experts")
 
 
 def learns_in_crt(name: str) -> bool:
@@ -84,17 +93,18 @@ def start_from_run(recipe: Recipe, network: StagedNetwork, splits: Splits, *, ou
     """Load the weights of the run that the recipe starts from.
 
     Args:
+        recipe: one with a refit that is trained.
         network: a newly built network. Tensors that the refit trains keep their initial weights.
         out: the directory of the new run.
 
     Returns:
-        The record for run.json; None if the recipe does not start from a run.
+        The record for run.json; None if the recipe refits in a second stage of its own run.
 
     Raises:
         RequestError: the run does not fit the recipe, or is not finished.
         WorkError: the data has changed since the run was trained.
     """
-    if recipe.refit.method not in TRAINED or is_second_stage(recipe):
+    if is_second_stage(recipe):
         return None
     source = open_source(recipe, out=out)
     source.require_same_examples(recipe.data, splits)
@@ -121,6 +131,121 @@ def take_over(method: str, network: StagedNetwork, weights: Mapping[str, Tensor]
 
 
 def freeze_what_stays(method: str, network: StagedNetwork) -> None:
-    """Freeze every tensor that the refit `method` does not train; do nothing for a method that is not trained."""
-    if method in TRAINED:
-        freeze_all_but(network, TRAINED[method][0])
+    """Freeze every tensor that the refit `method`, one of `TRAINED`, does not train."""
+    freeze_all_but(network, TRAINED[method][0])
+
+
+@dataclass(frozen=True)
+class SourceRun:
+    """A finished run that a refit starts from.
+
+    Attributes:
+        named: the path of the run, as the user wrote it.
+        recipe: its recipe.
+        info: the content of its run.json.
+        checkpoint: its last checkpoint.
+    """
+
+    named: str
+    recipe: Recipe
+    info: RunInfo
+    checkpoint: Checkpoint
+
+    def record(self, method: str, summary: str, fitted: FitInfo | None = None) -> RefitInfo:
+        """The section of run.json of the new run: this source, and what was fitted to its features."""
+        return RefitInfo(
+            method=method,
+            run=self.named,
+            checkpoint_sha256=self.checkpoint.sha256,
+            epochs=self.checkpoint.epochs_done,
+            summary=summary,
+            **({} if fitted is None else {name: getattr(fitted, name) for name in fitted.model_fields_set}),
+        )
+
+    def require_same_examples(self, data: DataRecipe, splits: Splits) -> None:
+        """Check that the data has the content that the run was trained on.
+
+        Raises:
+            RequestError: the data differs, and so does a setting of its location.
+            WorkError: the data differs although the settings are equal.
+        """
+        if self.info.data.fingerprint == splits.fingerprint:
+            return
+        for name in (name for name in DataRecipe.model_fields if role_of(f"data.{name}") in ("location", "file")):
+            expected, found = getattr(self.recipe.data, name), getattr(data, name)
+            if expected != found:
+                raise RequestError(_mismatch(self.named, f"data.{name}", expected, found))
+        self.info.require_same_data(splits.fingerprint, where=self.named, way_out="or name another run")
+
+
+def open_source(recipe: Recipe, *, out: Path) -> SourceRun:
+    """Open the run that a recipe starts from.
+
+    Args:
+        out: the directory of the new run.
+
+    Raises:
+        RequestError: no run is named, or the run is not finished, or it does not fit the recipe.
+    """
+    named = recipe.refit.run
+    if not named:
+        two_stages = ", or set refit.epochs, such as 10, to train both stages in one run"
+        raise RequestError(
+            f"refit.method={recipe.refit.method} starts from a finished run; name it with --from RUN (refit.run in a "
+            f"recipe){two_stages if recipe.refit.method == 'balanced' else ''}"
+        )
+    run = open_run(Path(named).expanduser())
+    if run.root.resolve() == out.resolve():
+        raise RequestError(f"the new run would replace the one it starts from, {named}; give another --out")
+    source, info = run.recipe(), run.info()
+    if info.network is not None:
+        raise RequestError(
+            f"the run in {named} trained a network passed as network=; refit.method={recipe.refit.method} needs a run "
+            "whose recipe describes the network"
+        )
+    _require_same_data(named, source.data, recipe.data)
+    _require_same_network(named, final_model(source), recipe)
+    return SourceRun(named, source, info, _load_finished(run, source, info))
+
+
+def _load_finished(run: RunDirectory, recipe: Recipe, info: RunInfo) -> Checkpoint:
+    """The last checkpoint of a run; refused if the run is not finished."""
+    epochs, hint = total_epochs(recipe), f"finish it with 'elfnet train --resume --out {run.root}' first"
+    if not run.checkpoint("last").is_file():
+        raise RequestError(f"the run in {run.root} has 0 of {epochs} epochs; {hint}")
+    last, _ = load_run_checkpoint(run, "last", recipe, info)
+    if last.epochs_done < epochs:
+        raise RequestError(f"the run in {run.root} has {last.epochs_done} of {epochs} epochs; {hint}")
+    return last
+
+
+def _require_same_data(named: str, source: DataRecipe, data: DataRecipe) -> None:
+    for name in DataRecipe.model_fields:
+        # Files may move; the fingerprint tells whether the data is equal.
+        if role_of(f"data.{name}") in ("location", "file", "machine", "presentation"):
+            continue
+        if getattr(source, name) != getattr(data, name):
+            raise RequestError(_mismatch(named, f"data.{name}", getattr(source, name), getattr(data, name)))
+
+
+def _require_same_network(named: str, source: ModelRecipe, recipe: Recipe) -> None:
+    # LWS adds scales to the linear classifiers of the run.
+    head = "linear" if recipe.refit.method == "lws" else recipe.model.head
+    expected, found = resolve_defaults(source), resolve_defaults(recipe.model.model_copy(update={"head": head}))
+    for name in (*NETWORK_SETTINGS, *(EXIT_SETTINGS if found.exits else ())):
+        if getattr(expected, name) != getattr(found, name):
+            raise RequestError(_mismatch(named, f"model.{name}", getattr(expected, name), getattr(found, name)))
+
+
+def _mismatch(named: str, setting: str, expected: object, found: object) -> str:
+    return (
+        f"the run in {named} has {setting}={_format(expected)}, and this recipe {setting}={_format(found)}; "
+        f"make them equal with --{setting}, or name another run"
+    )
+
+
+def _format(value: object) -> str:
+    """Format a value as it is written on the command line."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)

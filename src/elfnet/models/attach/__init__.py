@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 from elfnet.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from elfnet.models.attach.attach_exits import attach_exits
+    from elfnet.models.attach.attach import attach_exits, from_blocks
     from elfnet.models.attach.cuts import legal_cuts
-    from elfnet.models.attach.from_blocks import from_blocks
 
 _MODULES = {
-    "attach_exits": "elfnet.models.attach.attach_exits",
-    "from_blocks": "elfnet.models.attach.from_blocks",
+    "attach_exits": "elfnet.models.attach.attach",
+    "from_blocks": "elfnet.models.attach.attach",
     "legal_cuts": "elfnet.models.attach.cuts",
 }
 

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from elfnet.calibrate.family import MULTIPLY_ADDS
 from elfnet.calibrate.line_search import named_thresholds
-from elfnet.evaluate.confidence import compute_confidences
 from elfnet.evaluate.metrics import measure
-from elfnet.evaluate.replay import replay
+from elfnet.evaluate.policy_replay import compute_confidences, replay
 from elfnet.exits.threshold import parse_threshold
 from elfnet.report.figures.base import (
     MUTED,

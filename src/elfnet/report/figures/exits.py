@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elfnet.data.long_tail import GROUP_NAMES, head_classes
-from elfnet.evaluate.confidence import CHUNK_BYTES
-from elfnet.evaluate.exit_quality import BINS, calibration_error
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.replay import confidences_for_policy
+from elfnet.evaluate.metrics import BINS, calibration_error
+from elfnet.evaluate.policy_replay import CHUNK_BYTES, confidences_for_policy
 from elfnet.exits.policy import ConfidenceSpec, probability_and_prediction
 from elfnet.recipe.stages import final_recipe, loss_scale
 from elfnet.report import formatting as fmt

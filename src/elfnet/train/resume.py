@@ -1,20 +1,20 @@
-"""The progress of a run, saving it in checkpoints, and checks that a run can be resumed."""
+"""Resume a run: its progress, saved in every checkpoint, restoring it, and checks that a run can be resumed."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
-from lightning_fabric import Fabric
 
 from elfnet.errors import RequestError, WorkError
 from elfnet.models.build import resolve_defaults
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import Recipe
-from elfnet.run.checkpoint import Checkpoint, save_checkpoint
+from elfnet.recipe.stages import total_epochs
+from elfnet.run.checkpoint import Checkpoint, require_network, save_checkpoint, signature_of_run
 from elfnet.run.directory import RunDirectory
-from elfnet.run.info import Machine
-from elfnet.train.ema import WeightAverage
-from elfnet.train.machine import fabric_precision
-from elfnet.train.optimizer import optimizer_state
+from elfnet.run.info import RunInfo
+from elfnet.train.optimizer import WeightAverage, optimizer_state
+from elfnet.train.prepare import Prepared
 from elfnet.train.pruning import Pruning
 
 OTHER_RUN = "or start another run with --out"
@@ -40,6 +40,25 @@ class RunState:
     seconds: float = 0.0
     distil_temperature: float | None = None
     ema_steps: int = 0
+
+
+def restore(prepared: Prepared, run: RunDirectory, info: RunInfo) -> RunState:
+    """Load the weights of the checkpoint to resume from into the network, and return the progress of the run."""
+    network, saved, processes = prepared.network, prepared.saved, prepared.processes
+    signature = signature_of_run(prepared.stage.recipe.model, info)
+    if prepared.origin.refit is not None and processes.is_rank0:
+        # A checkpoint of 0 epochs, so that the run can be resumed without its source run.
+        save_checkpoint(Checkpoint(signature, 0, network.state_dict()), run.checkpoint("last"))
+    if saved is None:
+        return RunState()
+    processes.fail_together(partial(require_network, saved, signature, run.checkpoint("last")))
+    if saved.epochs_done < total_epochs(prepared.recipe) and "heads.0.frequent.classifier.weight" in saved.weights:
+        raise RequestError(
+            f"the BBN run in {run.root} was begun by a version before 0.2, with two classifiers; finish it with that "
+            "version, or start over with --overwrite"
+        )
+    network.load_state_dict(dict(saved.trained_weights or saved.weights))
+    return RunState(epochs_done=saved.epochs_done, **saved.progress)
 
 
 def keep(
@@ -111,13 +130,3 @@ def _require_same_recipe(run: RunDirectory, recipe: Recipe) -> None:
                     f"the run in {run.root} has {section}.{name}={stored[section][name]}, not {value}; "
                     "resume it without this setting, or start another run with --out"
                 )
-
-
-def require_same_precision(machine: Machine, fabric: Fabric) -> None:
-    """Refuse a node on which `train.precision=auto` selects another precision than on rank 0."""
-    here = fabric.strategy.precision.precision
-    if here != fabric_precision(machine.precision):
-        raise RequestError(
-            f"rank 0 computes in {machine.precision}, and rank {fabric.global_rank} would compute in {here}; "
-            "set train.precision=float32"
-        )

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from elfnet.errors import WorkError
-from elfnet.file_lock import file_lock
+from elfnet.run.directory import file_lock
 
 HOLD = """
 import sys
 from pathlib import Path
-from elfnet.file_lock import file_lock
+from elfnet.run.directory import file_lock
 with file_lock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.readline()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from elfnet.errors import RequestError
-from elfnet.models.attach.attach_exits import attach_exits
+from elfnet.models.attach.attach import attach_exits
 from elfnet.models.attach.recorder import logits_in
 from elfnet.models.heads import CosineClassifier
 from elfnet.models.layers import BatchNorm2d

@@ -9,12 +9,11 @@ import pytest
 
 from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.errors import RequestError
-from elfnet.evaluate import curve as sweep_module
-from elfnet.evaluate.confidence import ExitConfidences, compute_confidences
-from elfnet.evaluate.curve import Sweep, curve, efficient, spread_thresholds, sweep, sweep_uniform
+from elfnet.evaluate import trade_off
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.metrics import measure
-from elfnet.evaluate.replay import replay
+from elfnet.evaluate.policy_replay import ExitConfidences, compute_confidences, replay
+from elfnet.evaluate.trade_off import Sweep, curve, efficient, spread_thresholds, sweep, sweep_uniform
 from elfnet.exits.policy import Policy, uniform_policy
 
 TableFactory = Callable[..., ExitTable]
@@ -154,7 +153,7 @@ def test_chunks_change_nothing(make_table: TableFactory, monkeypatch: pytest.Mon
     thresholds_PT = np.random.default_rng(2).uniform(size=(17, 3))
     whole = sweep(derived, thresholds_PT)
     for cells in (1, 50 * 5):
-        monkeypatch.setattr(sweep_module, "CHUNK_CELLS", cells)
+        monkeypatch.setattr(trade_off, "CHUNK_CELLS", cells)
         np.testing.assert_array_equal(whole.accuracy_PG, sweep(derived, thresholds_PT).accuracy_PG)
         np.testing.assert_array_equal(whole.mean_cost_P, sweep(derived, thresholds_PT).mean_cost_P)
 

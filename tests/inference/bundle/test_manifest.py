@@ -9,8 +9,16 @@ from typing import Any
 import pytest
 
 from elfnet.errors import WorkError
-from elfnet.inference.bundle.manifest import Manifest, Measured, Parity, PeakMemory, PointParity
-from elfnet.inference.bundle.manifest_file import identity_of, manifest_text, read_manifest
+from elfnet.inference.bundle.manifest import (
+    Manifest,
+    Measured,
+    Parity,
+    PeakMemory,
+    PointParity,
+    identity_of,
+    manifest_text,
+    read_manifest,
+)
 
 Fields = dict[str, Any]
 

@@ -1,14 +1,19 @@
-"""Confidence, prediction and correctness of every example at every exit, computed once per exit table."""
+"""Apply a policy to every example of an exit table, as inference would.
+
+Confidence, prediction and correctness of every example at every exit (`ExitConfidences`) are computed once per table;
+any number of policies is replayed from them.
+"""
 
 # Shapes: N examples, B examples of a chunk, E exits, C classes
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.errors import WorkError
+from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.exits.policy import (
     ConfidenceSpec,
@@ -19,6 +24,8 @@ from elfnet.exits.policy import (
     confidence_and_prediction,
     scale_per_exit,
 )
+
+T = TypeVar("T", bound=np.generic)
 
 CHUNK_BYTES = 8 * 2**20
 """Size of the float64 logits of one chunk of examples; a chunk fits into the processor's cache."""
@@ -109,3 +116,63 @@ def compute_confidences(
         )
     correct_NE = prediction_NE == table.labels_N[:, None]
     return ExitConfidences(table, scale_E, combine, measure, confidence_NE, prediction_NE, correct_NE)
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """The exit (0-based) that every example takes under a policy, with prediction, confidence and cost there."""
+
+    policy: Policy
+    exit_N: NDArray[np.int64]
+    prediction_N: NDArray[np.int64]
+    confidence_N: NDArray[np.float64]
+    cost_N: NDArray[np.float64]
+
+
+def replay(source: ExitTable | ExitConfidences, policy: Policy) -> Replay:
+    """Apply the inference rule (eq. 5) of a policy to all examples.
+
+    Args:
+        source: an exit table, or confidences that were computed from one with the settings of the policy. Several
+            policies with equal settings are faster on one `ExitConfidences`, which saves the softmax.
+
+    Raises:
+        RequestError: the policy does not fit the table or the confidences.
+
+    Example:
+        >>> from elfnet import calibrate_run, evaluate_run, open_run, replay
+        >>> run = open_run("runs/first")
+        >>> full = calibrate_run(run).points[0].policy
+        >>> replay(evaluate_run(run, "test"), full).exit_N.min()  # at full depth all examples take the last exit
+        np.int64(3)
+    """
+    table = source.table if isinstance(source, ExitConfidences) else source
+    if policy.exits != table.exits:
+        raise RequestError(
+            f"policy {policy.name!r} is for {policy.exits} exits, the exit table has {table.exits}; calibrate again"
+        )
+    confidences = source if isinstance(source, ExitConfidences) else confidences_for_policy(source, policy)
+    if confidences.reading != policy.reading:
+        raise RequestError(
+            f"policy {policy.name!r} needs confidences computed with {policy.reading}, and these were computed with "
+            f"{confidences.reading}; compute them again"
+        )
+    exit_N = policy.first_exit(confidences.confidence_NE)
+    return Replay(
+        policy=policy,
+        exit_N=exit_N,
+        prediction_N=_at_exit(confidences.prediction_NE, exit_N),
+        confidence_N=_at_exit(confidences.confidence_NE, exit_N),
+        cost_N=table.cost_under(policy)[exit_N],
+    )
+
+
+def confidences_for_policy(table: ExitTable, policy: Policy) -> ExitConfidences:
+    """Compute the confidences of a table with the settings of a policy."""
+    table = replace(table, adjustment=policy.adjustment)
+    return compute_confidences(table, policy.confidence_scale, combine=policy.combine, measure=policy.measure)
+
+
+def _at_exit(values_NE: NDArray[T], exit_N: NDArray[np.int64]) -> NDArray[T]:
+    """The value of each example at its exit, shape (N,)."""
+    return values_NE[np.arange(len(exit_N)), exit_N]

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from elfnet.errors import RequestError
-from elfnet.evaluate.confidence import compute_confidences
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.replay import replay
+from elfnet.evaluate.policy_replay import compute_confidences, replay
 from elfnet.exits.logit_adjustment import LogitAdjustment
 from elfnet.exits.policy import Policy, full_depth, uniform_policy
 

@@ -1,6 +1,6 @@
 """Random numbers of single examples."""
 
-from elfnet.data.images.example_rng import ExampleRng
+from elfnet.data.loading.sampler import ExampleRng
 
 
 def test_random_numbers_of_an_example_are_its_own() -> None:

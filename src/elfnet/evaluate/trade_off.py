@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.errors import RequestError
-from elfnet.evaluate.confidence import ExitConfidences
+from elfnet.evaluate.policy_replay import ExitConfidences
 from elfnet.exits.policy import NEVER
 from elfnet.run.results import CurvePoint
 

@@ -1,0 +1,118 @@
+"""The size and the connections of modules, so that the source does not fall apart into crumbs again.
+
+`python tests/test_structure.py` prints the counts and the modules behind them.
+
+How importers are counted: every import statement of `src/elfnet` counts, wherever in a file it stands. An import from a
+package (`from elfnet.losses import ELFLoss`) counts for the module that defines the name. An `__init__.py` is not an
+importer: it only shows names. Public modules do not count: users import the modules whose names a package shows, and
+the command line imports the verbs of `elfnet.cli`.
+"""
+
+import ast
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import elfnet
+
+ROOT = Path(elfnet.__file__).parent
+MAX_LINES = 400
+MAX_FUNCTION_LINES = 60
+MAX_SINGLE_IMPORTERS = 40
+MAX_MODULES = 240
+MEDIAN_LINES = (120, 180)
+
+
+def _name(file: Path) -> str:
+    parts = file.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+TREES = {_name(file): ast.parse(file.read_text()) for file in sorted(ROOT.rglob("*.py"))}
+PACKAGES = {_name(file) for file in ROOT.rglob("__init__.py")}
+MODULES = sorted({*TREES} - PACKAGES)
+LINES = {_name(file): len(file.read_text().splitlines()) for file in ROOT.rglob("*.py")}
+
+
+def _imported(module: str, shown: dict[str, dict[str, str]]) -> Iterator[str]:
+    """Modules that one module imports."""
+    for node in ast.walk(TREES[module]):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                dotted = f"{node.module}.{alias.name}"
+                yield dotted if dotted in TREES else shown.get(node.module, {}).get(alias.name, node.module)
+
+
+def _shown_names() -> dict[str, dict[str, str]]:
+    """By package, the public names and the module that defines each."""
+    return {
+        package: {
+            alias.asname or alias.name: node.module
+            for node in ast.walk(TREES[package])
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("elfnet.")
+            for alias in node.names
+        }
+        for package in PACKAGES
+    }
+
+
+def importers() -> dict[str, set[str]]:
+    """By module, the modules that import it."""
+    shown = _shown_names()
+    found = defaultdict(set)
+    for module in MODULES:
+        for target in _imported(module, shown):
+            if target in TREES and target != module:
+                found[target].add(module)
+    return found
+
+
+def single_importers() -> dict[str, str]:
+    """Modules that exactly one other module imports and no package shows; with their importer."""
+    public = {module for names in _shown_names().values() for module in names.values()}
+    return {
+        module: next(iter(by))
+        for module, by in sorted(importers().items())
+        if module in MODULES and module not in public and len(by) == 1
+    }
+
+
+def test_a_helper_lives_beside_its_only_caller() -> None:
+    found = single_importers()
+    assert len(found) <= MAX_SINGLE_IMPORTERS, found
+
+
+def test_modules_are_neither_crumbs_nor_heaps() -> None:
+    assert {module: lines for module, lines in LINES.items() if lines > MAX_LINES} == {}
+    assert len(MODULES) <= MAX_MODULES
+    lowest, highest = MEDIAN_LINES
+    assert lowest <= statistics.median(LINES[module] for module in MODULES) <= highest
+
+
+def test_functions_are_short() -> None:
+    long = {
+        f"{module}.{node.name}": node.end_lineno - node.lineno + 1
+        for module, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None
+        if node.end_lineno - node.lineno >= MAX_FUNCTION_LINES + _docstring_lines(node)
+    }
+    assert long == {}
+
+
+def _docstring_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    first = function.body[0]
+    has_one = ast.get_docstring(function) is not None
+    return (first.end_lineno or first.lineno) - first.lineno + 1 if has_one else 0
+
+
+if __name__ == "__main__":
+    single = single_importers()
+    median = statistics.median(LINES[module] for module in MODULES)
+    sys.stdout.write(f"{len(MODULES)} modules and {len(PACKAGES)} packages; median {median:g} lines\n")
+    sys.stdout.write(f"{len(single)} modules with a single importer\n")
+    sys.stdout.write("".join(f"  {module} {LINES[module]} <- {by} {LINES[by]}\n" for module, by in single.items()))
