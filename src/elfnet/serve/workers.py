@@ -12,6 +12,7 @@ import os
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from fastapi import FastAPI
 from prometheus_client import start_http_server
 from prometheus_client.multiprocess import mark_process_dead
 from uvicorn.config import STARTUP_FAILURE
-from uvicorn.supervisors.multiprocess import Multiprocess
+from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from elfnet.calibrate.family import Family
 from elfnet.errors import ElfnetError, WorkError
@@ -38,6 +39,10 @@ from elfnet.serve.settings import ServeSettings
 from elfnet.sweep.die_with_parent import end_with_parent
 
 logger = logging.getLogger("uvicorn.error")
+
+QUICK_SECONDS = 30.0
+MAX_QUICK_CRASHES = 5
+"""The service ends after this many crashes per worker in a row, each within `QUICK_SECONDS` of a start."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +109,8 @@ def serve_workers(
         config = ServerConfig(app, settings=app.settings, log_level=log_level, factory=True, workers=workers)
         supervisor = Supervisor(config, [bound], metrics_directory=directory)
         supervisor.run()
+        if supervisor.gave_up:
+            raise WorkError(supervisor.gave_up)
         if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes):
             raise WorkError("the service could not start; the message above says why")
 
@@ -154,20 +161,39 @@ class _WorkerApp:
 
 
 class Supervisor(Multiprocess):
-    """uvicorn's supervisor, which also reports a worker that was replaced."""
+    """uvicorn's supervisor, which also reports a worker that was replaced, and gives up if workers only crash.
+
+    Attributes:
+        gave_up: the reason why no more workers are started; empty as long as they are.
+    """
 
     def __init__(self, config: ServerConfig, sockets: list[socket.socket], *, metrics_directory: str | None) -> None:
         super().__init__(config, sockets)
+        self.gave_up = ""
         self._metrics_directory = metrics_directory
+        self._started: dict[int | None, float] = {}
+        self._quick_crashes = 0
 
     def keep_subprocess_alive(self) -> None:
         before = list(self.processes)
+        self._started = {one.pid: self._started.get(one.pid, time.monotonic()) for one in before}
         super().keep_subprocess_alive()
         for old, new in zip(before, self.processes, strict=True):
             if old is not new and old.pid is not None:
                 logger.warning("worker %d ended with exit code %s and was replaced", old.pid, old.exitcode)
                 if self._metrics_directory is not None:
                     mark_process_dead(old.pid, self._metrics_directory)  # type: ignore[no-untyped-call]
+                self._count_crash(old)
+
+    def _count_crash(self, old: Process) -> None:
+        quick = time.monotonic() - self._started[old.pid] < QUICK_SECONDS
+        self._quick_crashes = self._quick_crashes + 1 if quick else 0
+        if self._quick_crashes >= MAX_QUICK_CRASHES * self.processes_num:
+            self.gave_up = (
+                f"{self._quick_crashes} workers in a row ended within {QUICK_SECONDS:g} s of their start, the last "
+                f"with exit code {old.exitcode}; the service ends. Exit code -9 mostly means too little memory"
+            )
+            self.should_exit.set()
 
 
 def _share_point(family: Family, point: str) -> SharedIndex:
