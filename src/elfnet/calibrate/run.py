@@ -32,6 +32,7 @@ def calibrate_run(
     request: FamilyRequest | None = None,
     *,
     cost: MeasuredCost | None = None,
+    times: MeasuredCost | None = None,
     device: str = "cpu",
     network: StagedNetwork | None = None,
 ) -> Family:
@@ -40,7 +41,9 @@ def calibrate_run(
     Args:
         run: the run directory.
         request: the points to fit; by default all rules, with the recipe's candidates for s.
-        cost: measured cost of stages and heads; multiply-adds by default.
+        cost: measured cost of stages and heads, used instead of multiply-adds.
+        times: measured cost that stands beside multiply-adds: for budgets in milliseconds, and for the report. It is
+            written to times.json.
         device: device that computes the logits.
         network: the network, if the run was trained with a network object from the caller; see `evaluate_run`.
 
@@ -63,9 +66,11 @@ def calibrate_run(
         table = evaluate_run(run, "calibration", device=device, network=network)
         request = request or request_from_recipe(recipe)
         if cost is None:
-            family = fit_family(table, request)
+            family = fit_family(table, request, times=times)
         else:
-            family = fit_family(cost.applied_to(table), request, cost_unit=cost.unit)
+            family = fit_family(cost.applied_to(table), request, cost_unit=cost.unit, times=times or cost)
+        if times is not None:
+            times.save(run.times_file)
         family.save(run.policy_file)
     return family
 

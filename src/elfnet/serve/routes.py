@@ -9,11 +9,12 @@ from typing import Annotated, Any, Self
 from fastapi import APIRouter, Depends, Header, Request
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from elfnet.errors import RequestError, WorkError
 from elfnet.serve.admission import read_body
 from elfnet.serve.errors import NOT_FOUND, ApiError, describe_validation_error
+from elfnet.serve.requests import Budget
 from elfnet.serve.responses import ModelInfo, error_responses
 from elfnet.serve.service import Service, get_service
 
@@ -75,11 +76,11 @@ async def get_model(service: ServiceDependency) -> Response:
 
 
 class OperatingPointBody(BaseModel):
-    """An operating point by name, or by budget: the most accurate point within this mean cost."""
+    """An operating point by name, or by budget: the most accurate point within a mean cost, or a time such as 5ms."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     operating_point: str | None = None
-    budget: Annotated[float | None, Field(allow_inf_nan=False)] = None
+    budget: Budget | None = None
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
