@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from elfnet.cli.arguments import Parser, add_recipe_flags, recipe_overrides
 from elfnet.cli.output import console, exits_table, percent, points_table, print_json
@@ -9,6 +10,10 @@ from elfnet.errors import RequestError
 from elfnet.recipe.load import DEFAULT_RECIPE, load_recipe, load_stored_recipe
 from elfnet.recipe.schema import Recipe
 from elfnet.recipe.stages import SHARED_TRAIN_FIELDS
+
+if TYPE_CHECKING:
+    from elfnet.calibrate.measured_cost import MeasuredCost
+    from elfnet.run.directory import RunDirectory
 
 
 def parser() -> Parser:
@@ -88,11 +93,12 @@ def run(words: Sequence[str]) -> int:
         print_json({"run": str(out)}) if args.json else console().print(f"run: {out}", markup=False)
         return 0
     device = trained.info().machine.device
-    family = calibrate_run(trained, device=device)
+    times, untimed = _times(trained)
+    family = calibrate_run(trained, times=times, device=device)
     results = measure_run(trained, family, device=device)
 
     from elfnet.report import write_model_card, write_report
-    from elfnet.report.model_card import LEADING_POINTS
+    from elfnet.report.record import read_run
 
     report, card = write_report([trained]), write_model_card(trained)
     best = best_test_epoch(trained.log())
@@ -102,8 +108,10 @@ def run(words: Sequence[str]) -> int:
         )
         return 0
     screen = console()
-    screen.print(points_table(results, all_points=False, only=("accurate", *LEADING_POINTS)))
-    for note in family.notes:
+    record = read_run(trained)
+    leading = ("accurate", *record.leading_points())
+    screen.print(points_table(results, all_points=False, only=leading, milliseconds=record.all_milliseconds()))
+    for note in (*family.notes, *untimed):
         screen.print(note, markup=False, soft_wrap=True)
     if len(results.exits) > 1:
         screen.print(exits_table(results))
@@ -115,6 +123,16 @@ def run(words: Sequence[str]) -> int:
         )
     screen.print(f"run: {out}\nreport: {report}\nmodel card: {card}", markup=False)
     return 0
+
+
+def _times(run: "RunDirectory") -> "tuple[MeasuredCost | None, tuple[str, ...]]":
+    """Return the time of the stages on this machine, or a note that says why it is not measured."""
+    from elfnet.export.from_run import times_of_run
+
+    try:
+        return times_of_run(run), ()
+    except RequestError as error:
+        return None, (f"times per image were not measured: {error}",)
 
 
 def _refuse_unused(recipe: Recipe, overrides: Mapping[str, object]) -> None:

@@ -26,6 +26,7 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from elfnet.calibrate.family import Family
+from elfnet.calibrate.measured_cost import MeasuredCost
 from elfnet.errors import ElfnetError, WorkError
 from elfnet.inference.bundle.manifest import identity_of
 from elfnet.inference.bundle.one_file import is_one_file, open_one_file
@@ -55,6 +56,7 @@ class BundleService:
         token: see `Service`.
         samples: folder with sample images.
         backend, variant, threads: see `elfnet.load`; `threads` is per worker.
+        times: time of the stages on this machine; without it, budgets in milliseconds are refused.
     """
 
     bundle: Path
@@ -64,6 +66,7 @@ class BundleService:
     backend: str = DEFAULT_BACKEND
     variant: str | None = None
     threads: int | None = None
+    times: MeasuredCost | None = None
 
 
 def serve_workers(
@@ -92,7 +95,7 @@ def serve_workers(
     app = _WorkerApp(
         served=served,
         settings=served.settings.divide(workers),
-        threads=served.threads or (max(1, (os.cpu_count() or 1) // workers) if workers > 1 else None),
+        threads=threads_per_worker(served.threads, workers),
         identity=identity,
         parent=os.getpid(),
         point=_share_point(family, point),
@@ -113,6 +116,11 @@ def serve_workers(
             raise WorkError(supervisor.gave_up)
         if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes):
             raise WorkError("the service could not start; the message above says why")
+
+
+def threads_per_worker(threads: int | None, workers: int) -> int | None:
+    """Threads of the backend of each worker: as given, or the cores divided among several workers."""
+    return threads or (max(1, (os.cpu_count() or 1) // workers) if workers > 1 else None)
 
 
 def open_points(bundle: Path, variant: str | None) -> tuple[Family, str]:
@@ -149,6 +157,7 @@ class _WorkerApp:
         if open_points(served.bundle, served.variant)[1] != self.identity:
             raise WorkError(f"{served.bundle} was replaced while it was served; start the service again")
         model = load(served.bundle, backend=served.backend, variant=served.variant, threads=self.threads)
+        model.times = served.times
         samples = read_samples(served.samples)
         return Service(
             model,
