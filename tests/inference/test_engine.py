@@ -20,9 +20,8 @@ from elfnet.evaluate.replay import Replay, confidences_for_policy, replay
 from elfnet.evaluate.run import logits_of
 from elfnet.exits.logit_adjustment import LogitAdjustment
 from elfnet.exits.policy import NEVER, Policy
-from elfnet.export.parity import join_answers
 from elfnet.inference.backends.torch import TorchBackend
-from elfnet.inference.engine import ABSTAINED, Answers, Engine
+from elfnet.inference.engine import ABSTAINED, Answers, Engine, join_answers
 from elfnet.models.build import build_network
 from elfnet.models.flops import count_cost
 from elfnet.models.staged import StagedNetwork

@@ -2,8 +2,7 @@
 
 # Shapes: N images, E exits, C classes, K channels, H height, W width
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -32,11 +31,6 @@ def logits_of_backend(backend: Backend, images_NKHW: NDArray[np.float32]) -> NDA
         features, logits_NC = backend.run(k, features)
         logits_E.append(logits_NC)
     return np.stack(logits_E, axis=1)
-
-
-def join_answers(batches: Sequence[Answers]) -> Answers:
-    """Concatenate the answers of several batches."""
-    return Answers(*(np.concatenate([getattr(batch, field.name) for batch in batches]) for field in fields(Answers)))
 
 
 def engine_points(family: Family) -> list[str]:

@@ -26,14 +26,14 @@ from elfnet.export.assemble import assemble
 from elfnet.export.from_run import RunParts, open_parts
 from elfnet.export.model_card import model_card
 from elfnet.export.onnx import export_stages
-from elfnet.export.parity import compare, engine_points, join_answers, logits_of_backend, require_parity
+from elfnet.export.parity import compare, engine_points, logits_of_backend, require_parity
 from elfnet.export.variants import MadeVariant, evenly_spaced, make_variant
 from elfnet.inference.backends.onnxruntime import OnnxBackend
 from elfnet.inference.bundle.archive import require_writable
 from elfnet.inference.bundle.manifest import Measured, MultiplyAdds, PeakMemory, Preprocessing, Provenance
 from elfnet.inference.bundle.memory import measure_peak_memory
 from elfnet.inference.bundle.one_file import FileManifest, FileVariant, sealed, verified
-from elfnet.inference.engine import Answers, Engine
+from elfnet.inference.engine import Answers, Engine, join_answers
 from elfnet.inference.one_file_engine import OneFileEngine
 from elfnet.inference.point_inputs import PointInputs
 from elfnet.models.flops import count_cost

@@ -16,7 +16,7 @@ from elfnet.errors import RequestError
 from elfnet.inference.backends.build import open_backend
 from elfnet.inference.bundle.one_file import is_one_file, open_one_file
 from elfnet.inference.bundle.read import Bundle, open_bundle
-from elfnet.inference.engine import ABSTAINED, Answers, Engine, PixelEngine
+from elfnet.inference.engine import ABSTAINED, Answers, Engine, PixelEngine, join_answers
 from elfnet.inference.preprocess import ImageLike, Preprocess
 
 if TYPE_CHECKING:
@@ -130,11 +130,22 @@ class Model:
         """Classify one batch of uint8 images in the network's mode and size."""
         return list(self._predictions(self.classify(pixels_NHWK, operating_point=operating_point), top))
 
-    def classify(self, pixels_NHWK: NDArray[np.uint8], *, operating_point: str | float | None = None) -> Answers:
-        """Classify one batch of uint8 images in the network's mode and size, and return arrays."""
+    def classify(
+        self, pixels_NHWK: NDArray[np.uint8], *, operating_point: str | float | Sequence[str] | None = None
+    ) -> Answers:
+        """Classify one batch of uint8 images in the network's mode and size, and return arrays.
+
+        Args:
+            pixels_NHWK: The images.
+            operating_point: Name or budget for this call only, or one name per image; None for the present point. The
+                default backend runs images of different points together, others run one point after the other.
+        """
         if isinstance(self.engine, PixelEngine):
             return self.engine.of_pixels(pixels_NHWK, operating_point=operating_point)
-        return self.engine(self.preprocess.normalise(pixels_NHWK), operating_point=operating_point)
+        images_NKHW = self.preprocess.normalise(pixels_NHWK)
+        if operating_point is None or isinstance(operating_point, str | float | int):
+            return self.engine(images_NKHW, operating_point=operating_point)
+        return _one_point_after_the_other(self.engine, images_NKHW, operating_point)
 
     def warm_up(self) -> None:
         """Run every part of the network once, because some are built when they are first used."""
@@ -158,6 +169,14 @@ class Model:
                 cost=float(answers.cost_N[i]),
                 top=tuple((self.class_names[c], float(answers.probability_NC[i, c])) for c in best_T),
             )
+
+
+def _one_point_after_the_other(engine: Engine, images_NKHW: NDArray[np.float32], points: Sequence[str]) -> Answers:
+    if len(points) != len(images_NKHW):
+        raise RequestError(f"{len(points)} operating points for {len(images_NKHW)} images; give one, or one per image")
+    rows = {name: np.flatnonzero([name == other for other in points]) for name in dict.fromkeys(points)}
+    parts = [engine(images_NKHW[rows_of_point], operating_point=name) for name, rows_of_point in rows.items()]
+    return join_answers(parts).take(np.argsort(np.concatenate(list(rows.values()))))
 
 
 def as_list(images: ImageLike | Iterable[ImageLike]) -> list[ImageLike]:

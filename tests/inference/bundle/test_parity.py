@@ -15,9 +15,9 @@ from elfnet.errors import WorkError
 from elfnet.evaluate.confidence import compute_confidences
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.replay import replay
-from elfnet.export.parity import compare, engine_points, join_answers, logits_of_backend, require_parity
+from elfnet.export.parity import compare, engine_points, logits_of_backend, require_parity
 from elfnet.inference.bundle.manifest import Parity
-from elfnet.inference.engine import Answers, Engine
+from elfnet.inference.engine import Answers, Engine, join_answers
 
 
 class FromTable:
