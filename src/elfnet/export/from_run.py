@@ -20,7 +20,7 @@ from elfnet.errors import RequestError
 from elfnet.inference.backends.build import open_backend
 from elfnet.inference.engine import Engine
 from elfnet.inference.model import Model, exit_from_zero
-from elfnet.inference.preprocess import CHANNELS, Preprocess
+from elfnet.inference.preprocess import CHANNELS, FEATURE_ROWS, Preprocess
 from elfnet.models.staged import StagedNetwork
 from elfnet.run.checkpoint import Checkpoint, load_run_checkpoint
 from elfnet.run.directory import RunDirectory
@@ -58,16 +58,17 @@ def open_parts(run: RunDirectory, *, network: StagedNetwork | None = None) -> Ru
         network: The custom network, if the run trained one; it is copied.
 
     Raises:
-        RequestError: The run does not read grey or RGB images.
+        RequestError: The run reads neither grey nor RGB images nor feature rows.
         ElfnetError: The run has no operating points of its last checkpoint.
     """
     recipe, info = run.recipe(), run.info()
     height, width, channels = info.data.image_shape
-    modes = [mode for mode, number in CHANNELS.items() if number == channels]
-    if not modes or height == width == 1:
+    rows = recipe.data.source == "features"
+    modes = [FEATURE_ROWS] if rows else [mode for mode, number in CHANNELS.items() if number == channels]
+    if not modes:
         raise RequestError(
             f"the run in {run.root} reads {height} x {width} x {channels}, which is not a grey or RGB image; "
-            "only runs on images can be exported"
+            "only runs on images and on feature rows can be exported"
         )
     checkpoint, model = load_run_checkpoint(run, "last", recipe, info)
     network = network_of_run(model, info, network, where=run.root)
@@ -80,7 +81,7 @@ def open_parts(run: RunDirectory, *, network: StagedNetwork | None = None) -> Ru
         width=width,
         mean=info.data.mean,
         std=info.data.std,
-        crop_share=evaluation.image_size / evaluation.resize,
+        crop_share=1.0 if rows else evaluation.image_size / evaluation.resize,
     )
     return RunParts(network.eval(), checkpoint, checkpoint.network, family, preprocess, info.data.class_names)
 

@@ -55,7 +55,7 @@ class PixelEngine(Protocol):
     """An engine that also reads images before normalisation, each at its own operating point if asked to."""
 
     def of_pixels(
-        self, pixels_NHWK: NDArray[np.uint8], *, operating_point: str | float | Sequence[str] | None = None
+        self, pixels_NHWK: NDArray[Any], *, operating_point: str | float | Sequence[str] | None = None
     ) -> "Answers":
         """Classify uint8 images in the network's mode and size."""
         ...

@@ -5,7 +5,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,7 +102,7 @@ class Model:
 
         Args:
             images: One image or an iterable of images. An image is a path, the content of an image file (bytes), a PIL
-                image or a uint8 array.
+                image or a uint8 array. For a network that reads feature rows: one row, or rows (N, K).
             operating_point: Name or budget for this call only; None for the present point.
             top: Number of best classes to return.
             batch: Images per batch; it determines the memory needed.
@@ -117,7 +117,7 @@ class Model:
         """
         if batch < 1 or top < 1:
             raise RequestError(f"batch={batch} and top={top} must be 1 or more")
-        all_images = as_list(images)
+        all_images = list(np.atleast_2d(images)) if self.preprocess.reads_rows else as_list(images)  # type: ignore[arg-type]
         answers: list[Prediction] = []
         for start in range(0, len(all_images), batch):
             pixels_NHWK = self.preprocess.stack(all_images[start : start + batch], resize=resize)
@@ -125,18 +125,18 @@ class Model:
         return answers
 
     def answer(
-        self, pixels_NHWK: NDArray[np.uint8], *, operating_point: str | float | None = None, top: int = 5
+        self, pixels_NHWK: NDArray[Any], *, operating_point: str | float | None = None, top: int = 5
     ) -> list[Prediction]:
         """Classify one batch of uint8 images in the network's mode and size."""
         return list(self._predictions(self.classify(pixels_NHWK, operating_point=operating_point), top))
 
     def classify(
-        self, pixels_NHWK: NDArray[np.uint8], *, operating_point: str | float | Sequence[str] | None = None
+        self, pixels_NHWK: NDArray[Any], *, operating_point: str | float | Sequence[str] | None = None
     ) -> Answers:
         """Classify one batch of uint8 images in the network's mode and size, and return arrays.
 
         Args:
-            pixels_NHWK: The images.
+            pixels_NHWK: The images; for a network that reads feature rows, float32 (N, K).
             operating_point: Name or budget for this call only, or one name per image; None for the present point. The
                 default backend runs images of different points together, others run one point after the other.
         """
@@ -149,7 +149,7 @@ class Model:
 
     def warm_up(self) -> None:
         """Run every part of the network once, because some are built when they are first used."""
-        blank_NHWK = np.zeros((1, *self.preprocess.shape), dtype=np.uint8)
+        blank_NHWK = np.zeros((1, *self.preprocess.input_shape), dtype=self.preprocess.input_type)
         if isinstance(self.engine, PixelEngine):
             self.engine.of_pixels(blank_NHWK)
         else:

@@ -21,7 +21,7 @@ from elfnet.exits.policy import Policy
 from elfnet.inference.backends.onnxruntime import OnnxBackend, open_session, session_options
 from elfnet.inference.bundle.one_file import OneFile
 from elfnet.inference.engine import Answers, Backend, Engine, Plan, checked_images, no_answers
-from elfnet.inference.point_inputs import IMAGES, THRESHOLDS, PointInputs, checked_thresholds
+from elfnet.inference.point_inputs import THRESHOLDS, PointInputs, checked_thresholds
 
 OUTPUTS = ["class", "confidence", "probabilities", "exit", "cost"]
 
@@ -48,12 +48,12 @@ class OneFileEngine(Engine):
             raise RequestError(f"threads={threads} must be at least 1; leave it out for one per core")
         self._bundle = bundle
         self._inputs = PointInputs.of(bundle.family)
-        self._session = _LazySession(lambda: (bundle.content, IMAGES), bundle, threads)
+        self._session = _LazySession(lambda: (bundle.content, bundle.input_name), bundle, threads)
         self._normalised = _LazySession(bundle.with_normalised_input, bundle, threads)
         self._preprocess = bundle.manifest.preprocessing.preprocess()
-        self._reads_pixels = bundle.manifest.image_input == "uint8"
+        self._reads_pixels = bundle.manifest.image_input != "float32"
         height, width, channels = self._preprocess.shape
-        self._pixel_shape, self._image_shape = (height, width, channels), (channels, height, width)
+        self._image_shape = (channels, height, width)
         # Opened at once, so that a file that ONNX Runtime cannot read is refused here.
         (self._session if self._reads_pixels else self._normalised).open()
         backend = LazyStages(bundle.exits, lambda: OnnxBackend(bundle.stage_graphs(), threads=threads))
@@ -70,25 +70,27 @@ class OneFileEngine(Engine):
 
     def of_pixels(
         self,
-        pixels_NHWK: NDArray[np.uint8],
+        pixels_NHWK: NDArray[Any],
         *,
         operating_point: str | float | Sequence[str] | None = None,
         thresholds: NDArray[np.floating[Any]] | None = None,
     ) -> Answers:
-        """Classify uint8 images as `Preprocess.pixels` returns them; the graph normalises them if it can.
+        """Classify images or feature rows as `Preprocess.pixels` returns them; the graph normalises them if it can.
 
         Args:
-            pixels_NHWK: The images.
+            pixels_NHWK: The images, uint8; or feature rows (N, K), float32.
             operating_point: Name or budget for this call only, or one name per image; None for the present point.
             thresholds: Thresholds in place of those of the operating point, (1, E - 1) or (N, E - 1).
 
         Raises:
             RequestError: An array has another shape or type, or a threshold is not between 0 and 1.
         """
-        if pixels_NHWK.dtype != np.uint8 or pixels_NHWK.shape[1:] != self._pixel_shape:
+        shape, kind = self._preprocess.input_shape, np.dtype(self._preprocess.input_type)
+        if pixels_NHWK.dtype != kind or pixels_NHWK.shape[1:] != shape:
             raise RequestError(
-                f"images are {pixels_NHWK.dtype} of shape {pixels_NHWK.shape}, the network needs uint8 of shape "
-                f"(examples, {', '.join(map(str, self._pixel_shape))}); convert them"
+                f"{'rows' if self._preprocess.reads_rows else 'images'} are {pixels_NHWK.dtype} of shape "
+                f"{pixels_NHWK.shape}, the network needs {kind} of shape "
+                f"(examples, {', '.join(map(str, shape))}); convert them"
             )
         plans, other_inputs = self._plans_of(operating_point, len(pixels_NHWK)), None
         if thresholds is not None:
