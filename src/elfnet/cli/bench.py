@@ -155,6 +155,7 @@ def _read_images(model: "Model", names: list[str]) -> "Images":
     """Read and preprocess image files; an unreadable one is an error, since it would be missing from the results."""
     from elfnet.inference.predict_files import find_images
 
+    model.preprocess.require_images("--images")
     paths = list(islice(find_images(names, listed=sys.stdin), MAX_IMAGES))
     if not paths:
         raise RequestError(f"there are no images in {', '.join(names)}; give image files, or folders that contain some")

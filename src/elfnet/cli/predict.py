@@ -73,6 +73,7 @@ def run(words: Sequence[str]) -> int:
     open_model = _model_opener(args)
     # Also opened here with --backend ray, so that errors appear before the cluster starts.
     model = open_model()
+    model.preprocess.require_images("'elfnet predict'")
     files = find_images(args.images, listed=sys.stdin)
     settings: dict[str, Any] = {"batch": args.batch, "top": args.top, "resize": not args.no_resize}
     failed = total = 0

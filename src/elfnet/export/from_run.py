@@ -21,7 +21,7 @@ from elfnet.errors import RequestError
 from elfnet.inference.backends.build import open_backend
 from elfnet.inference.engine import Engine
 from elfnet.inference.model import DEFAULT_BACKEND, Model, exit_from_zero
-from elfnet.inference.preprocess import CHANNELS, Preprocess
+from elfnet.inference.preprocess import CHANNELS, FEATURE_ROWS, Preprocess
 from elfnet.inference.timing import measure_single_images
 from elfnet.models.staged import StagedNetwork
 from elfnet.run.checkpoint import Checkpoint, load_run_checkpoint, network_of_run
@@ -59,12 +59,12 @@ def open_parts(run: RunDirectory, *, network: StagedNetwork | None = None) -> Ru
         network: The custom network, if the run trained one; it is copied.
 
     Raises:
-        RequestError: The run does not read grey or RGB images.
+        RequestError: The run reads neither grey nor RGB images nor feature rows.
         ElfnetError: The run has no operating points of its last checkpoint.
     """
     recipe, info = run.recipe(), run.info()
     height, width, _ = info.data.image_shape
-    modes = _image_modes(run)
+    modes = _input_modes(run)
     checkpoint, model = load_run_checkpoint(run, "last", recipe, info)
     network = network_of_run(model, info, network, where=run.root)
     family = Family.open(run.policy_file, checkpoint_sha256=checkpoint.sha256)
@@ -76,18 +76,21 @@ def open_parts(run: RunDirectory, *, network: StagedNetwork | None = None) -> Ru
         width=width,
         mean=info.data.mean,
         std=info.data.std,
-        crop_share=evaluation.image_size / evaluation.resize,
+        crop_share=1.0 if modes == [FEATURE_ROWS] else evaluation.image_size / evaluation.resize,
     )
     return RunParts(network.eval(), checkpoint, checkpoint.network, family, preprocess, info.data.class_names)
 
 
-def _image_modes(run: RunDirectory) -> list[str]:
+def _input_modes(run: RunDirectory) -> list[str]:
+    """Kinds of input that fit the network: image modes of Pillow, or feature rows."""
+    if run.recipe().data.source == "features":
+        return [FEATURE_ROWS]
     height, width, channels = run.info().data.image_shape
     modes = [mode for mode, number in CHANNELS.items() if number == channels]
-    if not modes or height == width == 1:
+    if not modes:
         raise RequestError(
             f"the run in {run.root} reads {height} x {width} x {channels}, which is not a grey or RGB image; "
-            "only runs on images can be exported"
+            "only runs on images and on feature rows can be exported"
         )
     return modes
 
@@ -100,7 +103,7 @@ def times_of_run(run: RunDirectory, *, backend: str = DEFAULT_BACKEND) -> Measur
     Raises:
         RequestError: The run does not read grey or RGB images, or it trained a network from Python.
     """
-    _image_modes(run)
+    _input_modes(run)
     info = run.info()
     height, width, channels = info.data.image_shape
     shape = (channels, height, width)

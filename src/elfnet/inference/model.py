@@ -5,7 +5,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from elfnet.errors import RequestError
 from elfnet.inference.backends.build import open_backend
 from elfnet.inference.bundle.one_file import is_one_file, open_one_file
 from elfnet.inference.bundle.read import Bundle, open_bundle
-from elfnet.inference.engine import ABSTAINED, Answers, Engine, PixelEngine
+from elfnet.inference.engine import ABSTAINED, Answers, Engine, PixelEngine, join_answers
 from elfnet.inference.preprocess import ImageLike, Preprocess
 from elfnet.inference.timing import measure_single_images
 
@@ -144,7 +144,7 @@ class Model:
 
         Args:
             images: One image or an iterable of images. An image is a path, the content of an image file (bytes), a PIL
-                image or a uint8 array.
+                image or a uint8 array. For a network that reads feature rows: one row, or rows (N, K).
             operating_point: Name or budget for this call only, as in `set_operating_point`; None for the present point.
             top: Number of best classes to return.
             batch: Images per batch; it determines the memory needed.
@@ -159,7 +159,7 @@ class Model:
         """
         if batch < 1 or top < 1:
             raise RequestError(f"batch={batch} and top={top} must be 1 or more")
-        all_images = as_list(images)
+        all_images = list(np.atleast_2d(images)) if self.preprocess.reads_rows else as_list(images)  # type: ignore[arg-type]
         operating_point = None if operating_point is None else self.resolve(operating_point)
         answers: list[Prediction] = []
         for start in range(0, len(all_images), batch):
@@ -168,20 +168,31 @@ class Model:
         return answers
 
     def answer(
-        self, pixels_NHWK: NDArray[np.uint8], *, operating_point: str | float | None = None, top: int = 5
+        self, pixels_NHWK: NDArray[Any], *, operating_point: str | float | None = None, top: int = 5
     ) -> list[Prediction]:
         """Classify one batch of uint8 images in the network's mode and size."""
         return list(self._predictions(self.classify(pixels_NHWK, operating_point=operating_point), top))
 
-    def classify(self, pixels_NHWK: NDArray[np.uint8], *, operating_point: str | float | None = None) -> Answers:
-        """Classify one batch of uint8 images in the network's mode and size, and return arrays."""
+    def classify(
+        self, pixels_NHWK: NDArray[Any], *, operating_point: str | float | Sequence[str] | None = None
+    ) -> Answers:
+        """Classify one batch of uint8 images in the network's mode and size, and return arrays.
+
+        Args:
+            pixels_NHWK: The images; for a network that reads feature rows, float32 (N, K).
+            operating_point: Name or budget for this call only, or one name per image; None for the present point. The
+                default backend runs images of different points together, others run one point after the other.
+        """
         if isinstance(self.engine, PixelEngine):
             return self.engine.of_pixels(pixels_NHWK, operating_point=operating_point)
-        return self.engine(self.preprocess.normalise(pixels_NHWK), operating_point=operating_point)
+        images_NKHW = self.preprocess.normalise(pixels_NHWK)
+        if operating_point is None or isinstance(operating_point, str | float | int):
+            return self.engine(images_NKHW, operating_point=operating_point)
+        return _one_point_after_the_other(self.engine, images_NKHW, operating_point)
 
     def warm_up(self) -> None:
         """Run every part of the network once, because some are built when they are first used."""
-        blank_NHWK = np.zeros((1, *self.preprocess.shape), dtype=np.uint8)
+        blank_NHWK = np.zeros((1, *self.preprocess.input_shape), dtype=self.preprocess.input_type)
         if isinstance(self.engine, PixelEngine):
             self.engine.of_pixels(blank_NHWK)
         else:
@@ -201,6 +212,14 @@ class Model:
                 cost=float(answers.cost_N[i]),
                 top=tuple((self.class_names[c], float(answers.probability_NC[i, c])) for c in best_T),
             )
+
+
+def _one_point_after_the_other(engine: Engine, images_NKHW: NDArray[np.float32], points: Sequence[str]) -> Answers:
+    if len(points) != len(images_NKHW):
+        raise RequestError(f"{len(points)} operating points for {len(images_NKHW)} images; give one, or one per image")
+    rows = {name: np.flatnonzero([name == other for other in points]) for name in dict.fromkeys(points)}
+    parts = [engine(images_NKHW[rows_of_point], operating_point=name) for name, rows_of_point in rows.items()]
+    return join_answers(parts).take(np.argsort(np.concatenate(list(rows.values()))))
 
 
 def as_list(images: ImageLike | Iterable[ImageLike]) -> list[ImageLike]:

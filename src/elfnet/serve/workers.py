@@ -127,6 +127,7 @@ def open_points(bundle: Path, variant: str | None) -> tuple[Family, str]:
     """Verify a bundle of any version; returns its operating points and a hash of what it computes."""
     if is_one_file(bundle):
         opened = open_one_file(bundle, variant=variant)
+        opened.manifest.preprocessing.preprocess().require_images("the service")
         return opened.family, hashlib.sha256(opened.content).hexdigest()
     older = open_bundle(bundle, variant=variant or "float32")
     return older.family, identity_of(older.manifest)
