@@ -17,7 +17,7 @@ from elfnet.inference.backends.build import open_backend
 from elfnet.inference.bundle.one_file import is_one_file, open_one_file
 from elfnet.inference.bundle.read import Bundle, open_bundle
 from elfnet.inference.engine import ABSTAINED, Answers, Engine, PixelEngine
-from elfnet.inference.preprocess import ImageLike, Preprocess
+from elfnet.inference.preprocess import FEATURES_MODE, ImageLike, Preprocess
 
 if TYPE_CHECKING:
     from elfnet.models.staged import StagedNetwork
@@ -250,6 +250,10 @@ def _load_one_file(
     bundle = open_one_file(path, variant=variant)
     manifest = bundle.manifest
     preprocess = manifest.preprocessing.preprocess()
+    if preprocess.mode == FEATURES_MODE:
+        raise RequestError(
+            f"{path} reads rows of {len(preprocess.mean)} features, not images; open it with elfnet.ELFClassifier.load"
+        )
     deepest = exit_from_zero(deepest_exit, bundle.family.exits)
     engine: Engine
     if backend == DEFAULT_BACKEND and variant != "bfloat16":

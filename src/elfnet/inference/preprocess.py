@@ -21,6 +21,8 @@ from elfnet.data.images.resize import Part
 from elfnet.errors import RequestError, WorkError
 
 CHANNELS = {"L": 1, "RGB": 3}
+FEATURES_MODE: Final = "features"
+"""Mode of a network that reads rows of numbers: an input of one pixel, with one channel per feature."""
 RESIZE_RULE: Final = "centre-bilinear"
 """Name of the only resize rule: centre crop with the network's aspect ratio, bilinear resize with antialiasing."""
 LIMITS = Limits(eight_bit=True)
@@ -36,11 +38,11 @@ class Preprocess:
     """Converts images of any kind to the input of a network.
 
     Attributes:
-        mode: "L" (grey) or "RGB".
+        mode: "L" (grey), "RGB", or "features" for rows of numbers.
         height: Height of the network's input.
         width: Width of the network's input.
-        mean: Mean per channel, of pixels scaled to [0, 1].
-        std: Standard deviation per channel, of pixels scaled to [0, 1].
+        mean: Mean per channel, of pixels scaled to [0, 1]; of features as they are.
+        std: Standard deviation per channel, of the same values.
         crop_share: Side of the centre crop relative to the largest possible crop.
     """
 
@@ -54,7 +56,7 @@ class Preprocess:
     @property
     def shape(self) -> tuple[int, int, int]:
         """(H, W, K) of one image."""
-        return self.height, self.width, CHANNELS[self.mode]
+        return self.height, self.width, len(self.mean)
 
     def __call__(self, images: Sequence[ImageLike], *, resize: bool = True) -> NDArray[np.float32]:
         """Convert images, of one kind or mixed, to float32 (N, K, H, W)."""
@@ -106,6 +108,11 @@ class Preprocess:
         scaled_NHWK -= mean_K
         scaled_NHWK /= std_K
         return np.ascontiguousarray(scaled_NHWK.transpose(0, 3, 1, 2))
+
+    def normalise_rows(self, rows_NK: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return (rows - mean) / std as contiguous float32 (N, K, 1, 1), for a network that reads features."""
+        mean_K, std_K = np.asarray(self.mean, dtype=np.float32), np.asarray(self.std, dtype=np.float32)
+        return np.ascontiguousarray(((rows_NK - mean_K) / std_K)[:, :, None, None])
 
     def _from_array(self, array: NDArray[Any]) -> NDArray[np.uint8]:
         shape = array.shape if array.ndim == 3 or self.mode != "L" else (*array.shape, 1)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from elfnet.inference.preprocess import CHANNELS, RESIZE_RULE, Preprocess
+from elfnet.inference.preprocess import CHANNELS, FEATURES_MODE, RESIZE_RULE, Preprocess
 from elfnet.strict import Strict
 
 Count = Annotated[int, Field(ge=0)]
@@ -128,7 +128,7 @@ ClassName = Annotated[str, AfterValidator(_printable)]
 class Preprocessing(Strict):
     """Settings of the preprocessing; see `Preprocess`."""
 
-    mode: Literal["L", "RGB"]
+    mode: Literal["L", "RGB", "features"]
     height: Annotated[int, Field(gt=0, le=16384)]
     width: Annotated[int, Field(gt=0, le=16384)]
     mean: tuple[float, ...]
@@ -138,8 +138,11 @@ class Preprocessing(Strict):
 
     @model_validator(mode="after")
     def _check_channels(self) -> Self:
-        if not len(self.mean) == len(self.std) == CHANNELS[self.mode]:
-            raise ValueError(f"mode {self.mode} needs {CHANNELS[self.mode]} means and standard deviations")
+        channels = len(self.mean) if self.mode == FEATURES_MODE else CHANNELS[self.mode]
+        if not 0 < len(self.mean) == len(self.std) == channels:
+            raise ValueError(f"mode {self.mode} needs {channels} means and standard deviations")
+        if self.mode == FEATURES_MODE and not self.height == self.width == 1:
+            raise ValueError("features are an input of one pixel")
         return self
 
     def preprocess(self) -> Preprocess:

@@ -39,6 +39,7 @@ from elfnet.inference.bundle.protobuf import (
 from elfnet.inference.bundle.read import read_family
 from elfnet.inference.bundle.stage_graph import FEATURES, LOGITS, NEXT_FEATURES, PLACE, in_stage, join_parts
 from elfnet.inference.point_inputs import ABSTAIN_BELOW, IMAGES, PointInputs
+from elfnet.inference.preprocess import FEATURES_MODE
 from elfnet.registry import unknown_name
 from elfnet.strict import Strict
 
@@ -72,7 +73,8 @@ class FileManifest(Strict):
         format_version: Version of this list of fields.
         elfnet_version: The version that wrote the file.
         precision: Precision of the graph.
-        image_input: What the input `images` holds: `uint8` images as in a file, or normalised `float32` ones.
+        image_input: What the input `images` holds: `uint8` images as in a file, or normalised `float32` ones;
+            `features` if the input is `features`, normalised rows of numbers.
         class_names: Names by class index.
         default_point: The operating point whose values are the defaults of the inputs.
         operating_points: By name, the value of every input besides the images.
@@ -86,7 +88,7 @@ class FileManifest(Strict):
     format_version: Literal[1] = FORMAT_VERSION
     elfnet_version: str
     precision: Literal["float32", "int8"] = "float32"
-    image_input: Literal["uint8", "float32"] = "uint8"
+    image_input: Literal["uint8", "float32", "features"] = "uint8"
     class_names: tuple[ClassName, ...]
     default_point: str
     operating_points: dict[str, dict[str, tuple[float, ...]]]
@@ -102,6 +104,8 @@ class FileManifest(Strict):
             raise ValueError("class_names is empty")
         if self.precision not in self.variants:
             raise ValueError(f"the variant {self.precision} is missing")
+        if (self.image_input == "features") != (self.preprocessing.mode == FEATURES_MODE):
+            raise ValueError(f"the input is {self.image_input}, the preprocessing of mode {self.preprocessing.mode}")
         if self.default_point not in self.operating_points:
             raise ValueError(f"the default point {self.default_point!r} is not an operating point")
         return self
@@ -184,7 +188,8 @@ class OneFile:
         """Return the model for images that are normalised already, and the name of its input."""
         name = in_stage(0, FEATURES)
         value = bytes(self.parts.values[name])
-        graph = graph_without(self.parts.graph, prefix=NORMALISE, inputs={IMAGES: (name, value)})
+        given = FEATURES if self.manifest.image_input == "features" else IMAGES
+        graph = graph_without(self.parts.graph, prefix=NORMALISE, inputs={given: (name, value)})
         return self.parts.header + encode(MODEL_GRAPH, graph), name
 
     def stage_graphs(self) -> list[bytes]:
