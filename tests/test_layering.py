@@ -20,6 +20,7 @@ ORDER = (
     "inference",
     "export",
     "train",
+    "estimator",
     "report",
     "sweep",
     "reproduce",
