@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 JAVASCRIPT := examples/javascript/node_modules/.ready
+BROWSER := examples/browser/node_modules/.ready
 
 .PHONY: demo test test-all torture check docs bench clean
 .DEFAULT_GOAL := demo
@@ -14,10 +15,10 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	@touch $@
 
-# The JavaScript example is tested where npm is found; without it its tests say that they were skipped.
-$(JAVASCRIPT): examples/javascript/package-lock.json
+# The examples in JavaScript are tested where npm is found; without it their tests say that they were skipped.
+$(JAVASCRIPT) $(BROWSER): examples/%/node_modules/.ready: examples/%/package-lock.json
 	if command -v npm > /dev/null; then \
-	  cd examples/javascript && npm ci --ignore-scripts --no-audit --no-fund --silent && touch node_modules/.ready; fi
+	  cd examples/$* && npm ci --ignore-scripts --no-audit --no-fund --silent && touch node_modules/.ready; fi
 
 demo: $(READY)  ## train ELF on the embedded data, evaluate, calibrate, write the report
 	$(BIN)/elfnet train --out runs/demo --overwrite
@@ -27,7 +28,7 @@ TESTS := $(BIN)/python -m pytest -n 2 --dist worksteal
 test: $(READY) $(JAVASCRIPT)  ## the fast tests
 	$(TESTS)
 
-test-all: $(READY) $(JAVASCRIPT)  ## also the slow tests, and those that need Ray
+test-all: $(READY) $(JAVASCRIPT) $(BROWSER)  ## also the slow tests, and those that need Ray
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,ray]"
 	$(TESTS) -m ""
 
@@ -61,4 +62,4 @@ bench: $(READY)  ## all benchmarks, one after the other; wants a quiet machine
 	  $(BIN)/python $(NEED_PLAIN) $(RUN) $(PLAIN); fi
 
 clean:
-	rm -rf $(VENV) examples/javascript/node_modules site dist build .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) examples/*/node_modules site dist build .mypy_cache .ruff_cache .pytest_cache

@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 import pytest
 import torch
 
+from elfnet.export import from_run
 from elfnet.run.directory import file_lock
 
 # Fixtures that tests of several packages share; each is made when a test first asks for it.
@@ -32,6 +34,14 @@ def _one_torch_thread() -> None:
     torch.set_num_threads(1)
     # torch gives a warning once a process; as an error it would then hit whichever test happens to come first.
     torch.set_warn_always(True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _times_without_export() -> Iterator[None]:
+    """Commands measure the time of stages with torch: ONNX Runtime needs an export, which takes seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(from_run, "times_of_run", partial(from_run.times_of_run, backend="torch"))
+        yield
 
 
 def _environment() -> dict[str, str]:

@@ -20,6 +20,7 @@ ORDER = (
     "inference",
     "export",
     "train",
+    "estimator",
     "report",
     "sweep",
     "reproduce",
@@ -34,6 +35,7 @@ FOUNDATION = {
     "interrupts",
     "lazy",
     "parsing",
+    "processor",
     "registry",
     "version",
 }

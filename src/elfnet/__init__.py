@@ -6,6 +6,7 @@ The names below are imported when they are first used, so that `import elfnet` i
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from elfnet.processor import hide_unusable_amx
 from elfnet.version import __version__
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from elfnet.calibrate.per_exit import geometric_policy, thresholds_for_budget, thresholds_for_floor
     from elfnet.calibrate.risk.control import control_risk, control_risks
     from elfnet.calibrate.run import calibrate_run, measure_run
+    from elfnet.estimator.classifier import ELFClassifier
     from elfnet.evaluate.exit_table import ExitTable
     from elfnet.evaluate.metrics import measure
     from elfnet.evaluate.policy_replay import compute_confidences, replay
@@ -37,6 +39,7 @@ _HOME = {
     "BatteryController": "elfnet.inference.controller.controllers",
     "ControlledEngine": "elfnet.inference.controller.engine",
     "CostController": "elfnet.inference.controller.controllers",
+    "ELFClassifier": "elfnet.estimator.classifier",
     "ExitTable": "elfnet.evaluate.exit_table",
     "Family": "elfnet.calibrate.family",
     "FamilyRequest": "elfnet.calibrate.fit",
@@ -76,6 +79,7 @@ __all__ = [
     "BatteryController",
     "ControlledEngine",
     "CostController",
+    "ELFClassifier",
     "ExitTable",
     "Family",
     "FamilyRequest",
@@ -111,6 +115,10 @@ __all__ = [
     "train_recipe",
     "write_report",
 ]
+
+
+# Before torch computes anything.
+hide_unusable_amx()
 
 
 def __getattr__(name: str) -> Any:

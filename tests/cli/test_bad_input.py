@@ -80,7 +80,7 @@ def run(finished: Path, tmp_path: Path) -> Path:
         (["--epsilon", "0.0001"], "needs at least", 2),
         (["--delta", "2"], "delta=2", 2),
         (["--scales", "best"], "--scales", 2),
-        (["--cost", "nowhere.json"], "cannot read measured costs", 1),
+        (["--cost", "nowhere.json"], "cannot read nowhere.json", 1),
     ],
 )
 def test_calibration_that_cannot_be(elfnet: Call, run: Path, flags: list[str], expected: str, code: int) -> None:

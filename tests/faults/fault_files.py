@@ -27,6 +27,20 @@ STORED = Path(__file__).parents[1] / "integration" / "stored"
 Read = Callable[[Path], Any]
 """Reads a file; returns what must be as it was written, or None if damage cannot be noticed."""
 
+FILES = {
+    "checkpoint": "last.safetensors",
+    "exit table": "test.safetensors",
+    "bundle": "bundle",
+    "policy": "policy.json",
+    "toml": "recipe.toml",
+    "run.json": "run.json",
+    "log": "log.jsonl",
+    "list": "list.txt",
+    "table": "table.csv",
+    "annotations": "annotations.json",
+    "pickle": "batch.pickle",
+}
+
 HOSTILE = (
     b"[" * 50_000,
     b'{"a":' * 50_000,
@@ -63,51 +77,50 @@ def run(seed: int, count: int, directory: Path) -> Outcomes:
     return outcomes
 
 
-def _readers(directory: Path) -> dict[str, tuple[Path, Read]]:
-    """An intact file of each kind in `directory`, with its reader."""
+def write_intact(directory: Path) -> dict[str, Path]:
+    """Write an intact file of each kind; returns the files by kind."""
     import torch
 
-    checkpoint, table = directory / "last.safetensors", directory / "test.safetensors"
+    files = {name: directory / file for name, file in FILES.items()}
     weights = {"weight": torch.arange(24.0).view(4, 6), "steps": torch.tensor(3)}
-    save_checkpoint(Checkpoint("a network", 1, weights, progress={"best_score": 0.5}), checkpoint)
-    _table().save(table)
+    save_checkpoint(Checkpoint("a network", 1, weights, progress={"best_score": 0.5}), files["checkpoint"])
+    _table().save(files["exit table"])
     begun = RunDirectory(STORED / "begun-run")
-    (directory / "bundle").write_bytes((STORED / "bundle.elfnet").read_bytes())
-    (directory / "recipe.toml").write_bytes(begun.recipe_file.read_bytes())
+    files["bundle"].write_bytes((STORED / "bundle.elfnet").read_bytes())
+    files["toml"].write_bytes(begun.recipe_file.read_bytes())
     # Written again, with the hashes that the stored files of an earlier version do not have.
-    Family.open(STORED / "policy.json").save(directory / "policy.json")
-    write_json(directory / "run.json", begun.info().to_json())
-    log = directory / "log.jsonl"
-    write_log(log, begun.log())
-    (directory / "list.txt").write_text("".join(f"class{k % 3}/{k}.png {k % 3}\n" for k in range(12)))
-    (directory / "table.csv").write_text("path,label\n" + "".join(f"{k}.png,class {k % 3}\n" for k in range(12)))
+    Family.open(STORED / "policy.json").save(files["policy"])
+    write_json(files["run.json"], begun.info().to_json())
+    write_log(files["log"], begun.log())
+    files["list"].write_text("".join(f"class{k % 3}/{k}.png {k % 3}\n" for k in range(12)))
+    files["table"].write_text("path,label\n" + "".join(f"{k}.png,class {k % 3}\n" for k in range(12)))
     annotations = {
         "images": [{"id": k, "file_name": f"{k}.jpg"} for k in range(6)],
         "annotations": [{"image_id": k, "category_id": k % 2} for k in range(6)],
         "categories": [{"id": k, "name": f"class {k}"} for k in range(2)],
     }
-    (directory / "annotations.json").write_text(json.dumps(annotations))
+    files["annotations"].write_text(json.dumps(annotations))
     batch = {"data": np.arange(48, dtype=np.uint8).reshape(4, 12), "labels": [0, 1, 2, 3]}
-    (directory / "batch.pickle").write_bytes(pickle.dumps(batch, protocol=2))
-    return {
-        "checkpoint": (checkpoint, lambda file: load_checkpoint(file).sha256),
-        "exit table": (table, lambda file: ExitTable.open(file).logits_NEC.tobytes()),
-        "bundle": (directory / "bundle", lambda file: str(open_bundle(file).manifest)),
-        "policy": (directory / "policy.json", lambda file: Family.open(file).to_dict()),
-        "recipe": (directory / "recipe.toml", _without_hash(load_stored_recipe)),
-        "run.json": (directory / "run.json", lambda file: read_model(file, RunInfo)),
-        "log": (log, _without_hash(lambda _: RunDirectory(directory).log())),
-        "list": (directory / "list.txt", _without_hash(lambda file: read_list(file, directory))),
-        "table": (
-            directory / "table.csv",
-            _without_hash(lambda file: read_table(file, directory, path_column="path", label_column="label")),
-        ),
-        "annotations": (directory / "annotations.json", _without_hash(lambda file: read_annotations(file, directory))),
-        "pickle": (
-            directory / "batch.pickle",
-            _without_hash(lambda file: read_pickled_dict(file.read_bytes(), where=str(file))),
-        ),
+    files["pickle"].write_bytes(pickle.dumps(batch, protocol=2))
+    return files
+
+
+def _readers(directory: Path) -> dict[str, tuple[Path, Read]]:
+    """An intact file of each kind in `directory`, with its reader."""
+    readers: dict[str, Read] = {
+        "checkpoint": lambda file: load_checkpoint(file).sha256,
+        "exit table": lambda file: ExitTable.open(file).logits_NEC.tobytes(),
+        "bundle": lambda file: str(open_bundle(file).manifest),
+        "policy": lambda file: Family.open(file).to_dict(),
+        "toml": _without_hash(load_stored_recipe),
+        "run.json": lambda file: read_model(file, RunInfo),
+        "log": _without_hash(lambda _: RunDirectory(directory).log()),
+        "list": _without_hash(lambda file: read_list(file, directory)),
+        "table": _without_hash(lambda file: read_table(file, directory, path_column="path", label_column="label")),
+        "annotations": _without_hash(lambda file: read_annotations(file, directory)),
+        "pickle": _without_hash(lambda file: read_pickled_dict(file.read_bytes(), where=str(file))),
     }
+    return {name: (file, readers[name]) for name, file in write_intact(directory).items()}
 
 
 def _without_hash(read: Read) -> Read:

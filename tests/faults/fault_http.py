@@ -72,16 +72,23 @@ def _send(port: int, request: bytes) -> bytes:
     return b"".join(parts)
 
 
-def _requests() -> list[bytes]:
+def _png() -> bytes:
     file = io.BytesIO()
     Image.new("L", (32, 32), 90).save(file, "PNG")
-    content = file.getvalue()
-    form = b'--b\r\nContent-Disposition: form-data; name="image"; filename="a.png"\r\n\r\n' + content + b"\r\n--b--\r\n"
-    body = json.dumps({"images": [base64.b64encode(content).decode()], "top": 2}).encode()
-    chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (body[:50], body[50:])) + b"0\r\n\r\n"
+    return file.getvalue()
+
+
+FORM = b'--b\r\nContent-Disposition: form-data; name="image"; filename="a.png"\r\n\r\n' + _png() + b"\r\n--b--\r\n"
+JSON_BODY = json.dumps({"images": [base64.b64encode(_png()).decode()], "top": 2}).encode()
+"""Bodies of valid requests."""
+
+
+def _requests() -> list[bytes]:
+    parts = (JSON_BODY[:50], JSON_BODY[50:])
+    chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
     return [
-        _post(b"multipart/form-data; boundary=b", form),
-        _post(b"application/json", body),
+        _post(b"multipart/form-data; boundary=b", FORM),
+        _post(b"application/json", JSON_BODY),
         b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Transfer-Encoding: chunked\r\n\r\n" + chunks,
         b"PUT /v1/operating-point HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer x\r\n"

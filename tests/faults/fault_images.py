@@ -20,7 +20,7 @@ def run(seed: int, count: int, _directory: Path) -> Outcomes:
     for case in range(count):
         rng = np.random.default_rng((seed, case))
         kind = FORMATS[case % len(FORMATS)]
-        content = damaged(_image(kind, rng), rng)
+        content = damaged(image(kind, rng), rng)
         try:
             pixels = decode(content, "it", LIMITS)
         except UnreadableImageError as error:
@@ -36,13 +36,14 @@ def run(seed: int, count: int, _directory: Path) -> Outcomes:
     return outcomes
 
 
-def _image(kind: str, rng: np.random.Generator) -> bytes:
+def image(kind: str, rng: np.random.Generator) -> bytes:
+    """A small image file of random pixels."""
     height, width = rng.integers(4, 40, 2).tolist()
     modes = {"JPEG": ("RGB", "L"), "GIF": ("P",), "PPM": ("RGB", "L")}.get(kind, ("RGB", "RGBA"))
-    image = Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
+    pixels = Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
     file = io.BytesIO()
     options = {"exif": _turned(rng)} if kind in ("PNG", "JPEG", "WEBP") else {}
-    image.convert(modes[int(rng.integers(len(modes)))]).save(file, kind, **options)
+    pixels.convert(modes[int(rng.integers(len(modes)))]).save(file, kind, **options)
     return file.getvalue()
 
 

@@ -19,9 +19,8 @@ from elfnet.evaluate.policy_replay import Replay, compute_confidences, confidenc
 from elfnet.evaluate.run import logits_of
 from elfnet.exits.logit_adjustment import LogitAdjustment
 from elfnet.exits.policy import NEVER, Policy
-from elfnet.export.parity import join_answers
 from elfnet.inference.backends.torch import TorchBackend
-from elfnet.inference.engine import ABSTAINED, Answers, Engine
+from elfnet.inference.engine import ABSTAINED, Answers, Engine, join_answers
 from elfnet.models.build import build_network
 from elfnet.models.flops import count_cost
 from elfnet.models.staged import StagedNetwork

@@ -103,7 +103,7 @@ def test_every_new_name_exists() -> None:
         ("train.optimiser", "it is called train.optimizer"),
         ("train.learning-rate", "it is called train.lr"),
         ("img_size", "it is called data.image_size"),
-        ("train.patience", "training has no early stopping"),
+        ("train.early_stopping", "it is called train.patience"),
         ("train.epoch", None),
     ],
 )

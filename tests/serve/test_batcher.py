@@ -81,6 +81,7 @@ def test_waiting_requests_become_one_call_per_operating_point(
         assert done.point == name
         np.testing.assert_array_equal(done.answers.probability_NC, alone.probability_NC)
         assert done.answers.exit_N == alone.exit_N
+    # This engine runs stage after stage, so one point after the other.
     assert engine.calls == [(1, "full"), (2, "s=0.5"), (2, "full"), (1, budget_point)]
 
 

@@ -34,8 +34,8 @@ def test_without_images_there_are_no_statistics(family: Family) -> None:
 
 def test_expected_values_are_weighted_by_the_points_used(family: Family) -> None:
     recent = RecentAnswers(family)
-    recent.add("full", answers([2] * 30, confidence=0.9, cost=1.0))
-    recent.add("s=0.3", answers([0] * 10, confidence=0.5, cost=0.2))
+    recent.add(["full"] * 30, answers([2] * 30, confidence=0.9, cost=1.0))
+    recent.add(["s=0.3"] * 10, answers([0] * 10, confidence=0.5, cost=0.2))
     stats = recent.stats()
     full, cheap = family.point("full").expected, family.point("s=0.3").expected
     assert stats.exit_share == (0.25, 0.0, 0.75)
@@ -51,8 +51,11 @@ def test_only_traffic_unlike_calibration_has_drift(family: Family) -> None:
     expected = family.point("s=0.5").expected
     counts = [round(share * 500) for share in expected.exit_share]
     alike, other = RecentAnswers(family), RecentAnswers(family)
-    alike.add("s=0.5", answers([k for k, n in enumerate(counts) for _ in range(n)], confidence=expected.accuracy))
-    other.add("s=0.5", answers([2] * 500, confidence=expected.accuracy - 0.2))
+    alike.add(
+        ["s=0.5"] * sum(counts),
+        answers([k for k, n in enumerate(counts) for _ in range(n)], confidence=expected.accuracy),
+    )
+    other.add(["s=0.5"] * 500, answers([2] * 500, confidence=expected.accuracy - 0.2))
     drift, much = alike.stats(), other.stats()
     assert drift.exit_drift == pytest.approx(0.0, abs=1e-9)
     assert drift.confidence_drift == pytest.approx(0.0, abs=1e-9)
@@ -69,8 +72,8 @@ def test_stability_index_equals_its_definition() -> None:
 
 def test_only_the_last_images_count(family: Family) -> None:
     recent = RecentAnswers(family, window=10)
-    recent.add("full", answers([0] * 10))
-    recent.add("full", answers([2] * 8))
+    recent.add(["full"] * 10, answers([0] * 10))
+    recent.add(["full"] * 8, answers([2] * 8))
     assert recent.stats().exit_share == (0.2, 0.0, 0.8)
 
 

@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
+from elfnet.calibrate.measured_cost import MeasuredCost, TimeBudget
 from elfnet.data.images.decode import Limits, OpenImage
 from elfnet.inference.model import Model
 from elfnet.inference.preprocess import Preprocess
@@ -50,6 +51,31 @@ def test_predictions_equal_those_of_the_model(
             assert [(top["label"], top["probability"]) for top in answer["top"]] == list(wanted.top)
     assert body["milliseconds"] >= body["engine_milliseconds"] > 0
     assert body["batch"] == 12
+
+
+def test_a_budget_in_milliseconds_chooses_the_point(
+    make_client: Callable[..., TestClient],
+    model: Model,
+    digit_files: list[bytes],
+    as_json: Callable[..., dict[str, Any]],
+) -> None:
+    plain = len(model.engine.family.cost)
+    client = make_client()
+    refused = client.post("/v1/predict", json=as_json(digit_files[:1], budget="5ms"))
+    assert (refused.status_code, "this service has not measured" in refused.json()["error"]) == (422, True)
+    times = MeasuredCost(
+        stages=(1e-3,) * plain, heads=(1e-4,) * plain, plain=1e-3 * plain, backend="x", batch=1, threads=1
+    )
+    model.times = times
+    client = make_client()
+    point = model.engine.family.for_budget(TimeBudget(1.5), times=times)
+    assert point != model.engine.family.points[0]
+    answer = client.post("/v1/predict", json=as_json(digit_files[:1], budget="1.5ms")).json()
+    assert answer["operating_point"] == point.name
+    form = client.post("/v1/predict", files={"image": ("a", digit_files[0])}, data={"budget": "1.5ms"}).json()
+    assert form["operating_point"] == point.name
+    described = {one["name"]: one["milliseconds"] for one in client.get("/v1/model").json()["operating_points"]}
+    assert described[point.name] == times.milliseconds(point.policy, point.expected.exit_share) <= 1.5
 
 
 def test_a_budget_chooses_the_point(

@@ -79,6 +79,7 @@ def test_a_malformed_form_is_refused_without_a_log_line(body: bytes, caplog: pyt
 
 
 AN_IMAGE = 'must be a base64 string or {"name": string, "data": base64 string}'
+BUDGET = "budget must be a finite number, or a time per image as text, such as 5ms"
 KNOWN = "choose from: images, operating_point, budget, top, explain"
 
 
@@ -97,9 +98,18 @@ KNOWN = "choose from: images, operating_point, budget, top, explain"
         ('{"images": [{"data": "AAAA", "more": 1}]}', f"image 1 {AN_IMAGE}"),
         ("[]", "the body must be a JSON object"),
         ('{"images": ["AAAA"], "operating_point": 5}', "operating_point must be a string"),
-        ('{"images": ["AAAA"], "budget": "0.5"}', "budget must be a number"),
-        ('{"images": ["AAAA"], "budget": 1e999}', "budget must be a finite number"),
-        ('{"images": ["AAAA"], "budget": NaN}', "budget must be a finite number"),
+        (
+            '{"images": ["AAAA"], "budget": "0.5"}',
+            BUDGET,
+        ),
+        (
+            '{"images": ["AAAA"], "budget": 1e999}',
+            BUDGET,
+        ),
+        (
+            '{"images": ["AAAA"], "budget": NaN}',
+            BUDGET,
+        ),
         ('{"images": ["AAAA"], "top": 0}', "top must be 1 or more"),
         ('{"images": ["AAAA"], "top": 1.5}', "top must be an integer"),
         ('{"images": ["AAAA"], "explain": "yes"}', "explain must be true or false"),

@@ -21,7 +21,9 @@ def test_the_model_is_described(client: TestClient, model: Model) -> None:
     described = client.get("/v1/model").json()
     assert described["class_names"] == list(model.class_names)
     assert described["image"] == {"mode": "L", "height": 8, "width": 8}
-    assert described["operating_points"] == [point.to_dict() for point in model.engine.family.points]
+    points = [{**point.to_dict(), "milliseconds": None} for point in model.engine.family.points]
+    assert described["operating_points"] == points
+    assert described["timing"] is None
     assert described["limits"] == {
         "body_bytes": 16_000_000,
         "images": 32,
@@ -69,8 +71,8 @@ def test_the_point_is_changed_only_with_the_token(make_client: Make, model: Mode
         (b'{"operating_point": "fu"}', 422, "unknown operating point 'fu'"),
         (b'{"budget": 0.0}', 422, "the cheapest is"),
         (b'{"x": 1}', 422, "unknown field 'x'; choose from: operating_point, budget"),
-        (b'{"budget": "0.5"}', 422, "budget must be a number"),
-        (b'{"budget": 1e999}', 422, "budget must be a finite number"),
+        (b'{"budget": "0.5"}', 422, "budget must be a finite number, or a time per image as text, such as 5ms"),
+        (b'{"budget": 1e999}', 422, "budget must be a finite number, or a time per image as text, such as 5ms"),
         (b" " * 20_000, 413, "the limit is 10,000"),
     ],
 )

@@ -116,7 +116,7 @@ class TestSweep:
         assert found["told"]["seed=0"] is None
         assert found["told"]["seed=3"] is None
         assert found["told"]["seed=1"] == "no luck"
-        assert found["told"]["seed=2"].startswith("its process on the cluster was lost: ")
+        assert found["told"]["seed=2"].startswith("its process on the cluster was lost 3 times: ")
         assert "\n" not in found["told"]["seed=2"]
         assert found["error"].startswith("2 of 4 runs failed")
         assert (tmp_path / "sweep" / "output" / "seed=1.txt").read_text() == "threads 1\nelfnet: no luck\n"

@@ -14,6 +14,7 @@ import torch.utils._triton
 
 from elfnet.errors import RequestError
 from elfnet.run.info import Machine
+from elfnet.train import machine
 from elfnet.train.machine import bfloat16_is_native, choose_device, choose_machine
 
 AUTO: dict[str, Any] = {
@@ -37,6 +38,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Pretend:
         mps: bool = False,
         avx_bf16: bool = False,
         amx: bool = False,
+        amx_without_tiles: bool = False,
         compilers: tuple[str, ...] = (),
     ) -> None:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
@@ -44,6 +46,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Pretend:
         monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
         monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx_bf16)
         monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+        monkeypatch.setattr(machine, "amx_is_unusable", lambda: amx_without_tiles)
         monkeypatch.setattr(torch.utils._triton, "has_triton", lambda: "triton" in compilers)
         monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}" if name in compilers else None)
         monkeypatch.delenv("CXX", raising=False)
@@ -76,6 +79,12 @@ def test_bfloat16_only_where_the_processor_computes_it(
     assert _choose().precision == precision
     assert _choose(precision="bfloat16").precision == "bfloat16"
     assert _choose(precision="float32").precision == "float32"
+
+
+def test_float32_where_amx_has_no_tiles(pretend: Pretend) -> None:
+    pretend(avx_bf16=True, amx=True, amx_without_tiles=True)
+    assert _choose().precision == "float32"
+    assert _choose(precision="bfloat16").precision == "bfloat16"
 
 
 def test_emulated_bfloat16_does_not_count(pretend: Pretend) -> None:

@@ -77,7 +77,7 @@ def split_table(
             f"the {table.split} exit table with {table.examples} examples cannot be split at fraction={fraction:g} "
             f"into two parts that are not empty; hold out a larger calibration split"
         )
-    return _take(table, np.flatnonzero(is_first_N)), _take(table, np.flatnonzero(~is_first_N))
+    return take_rows(table, np.flatnonzero(is_first_N)), take_rows(table, np.flatnonzero(~is_first_N))
 
 
 def stratified_part(strata_N: NDArray[np.int64], fraction: float, seed: int) -> NDArray[np.bool_]:
@@ -93,5 +93,6 @@ def stratified_part(strata_N: NDArray[np.int64], fraction: float, seed: int) -> 
     return is_first_N
 
 
-def _take(table: ExitTable, rows: NDArray[np.int64]) -> ExitTable:
+def take_rows(table: ExitTable, rows: NDArray[np.int64]) -> ExitTable:
+    """Return the table of some of the examples, in this order."""
     return replace(table, logits_NEC=np.asarray(table.logits_NEC[rows]), labels_N=table.labels_N[rows])

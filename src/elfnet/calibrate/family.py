@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
 from elfnet.calibrate.calibration_table import ROUNDING
+from elfnet.calibrate.measured_cost import MeasuredCost, TimeBudget
 from elfnet.calibrate.operating_point import OperatingPoint, StoredPoint, most_accurate
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.exit_table import ExitTable
@@ -191,21 +192,40 @@ class Family:
         is_better = chosen.expected.balanced_accuracy > self.points[0].expected.balanced_accuracy
         return chosen if is_better and chosen.expected.mean_cost <= 1.0 + ROUNDING else self.points[0]
 
-    def for_budget(self, budget: float) -> OperatingPoint:
+    def for_budget(self, budget: float | TimeBudget, *, times: MeasuredCost | None = None) -> OperatingPoint:
         """Return the point with the highest balanced accuracy whose mean cost is at most `budget`.
 
         Both are measured on the calibration split, the cost in `cost_unit`. Among equally accurate points the cheapest
         is returned.
 
+        Args:
+            budget: a mean cost, or the mean milliseconds per image.
+            times: time of the stages on this machine, for a budget in milliseconds.
+
         Raises:
             RequestError: all points cost more.
         """
+        if isinstance(budget, TimeBudget):
+            return self._within_time(budget, times)
         within = [point for point in self.points if point.expected.mean_cost <= budget + ROUNDING]
         if not within:
             cheapest = min(self.points, key=lambda point: point.expected.mean_cost)
             raise RequestError(
                 f"no operating point has a mean cost within {budget:g}; "
                 f"the cheapest is {cheapest.name!r} at {cheapest.expected.mean_cost:.4g}"
+            )
+        return most_accurate(within)
+
+    def _within_time(self, budget: TimeBudget, times: MeasuredCost | None) -> OperatingPoint:
+        if times is None:
+            raise RequestError(f"a budget of {budget} needs times that were measured on this machine; give a mean cost")
+        taken = {point.name: times.milliseconds(point.policy, point.expected.exit_share) for point in self.points}
+        within = [point for point in self.points if taken[point.name] <= budget.milliseconds]
+        if not within:
+            fastest = min(taken, key=lambda name: taken[name])
+            raise RequestError(
+                f"no operating point takes at most {budget} per image on this machine ({times.how}); the fastest is "
+                f"{fastest!r} at {taken[fastest]:.3g}ms"
             )
         return most_accurate(within)
 

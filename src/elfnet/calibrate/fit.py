@@ -12,8 +12,9 @@ from elfnet.calibrate.class_mix import AUTO, exits_that_beat_the_last, parse_mix
 from elfnet.calibrate.confidence import choose_confidence
 from elfnet.calibrate.family import MULTIPLY_ADDS, Family
 from elfnet.calibrate.line_search import fixed_points, line_search, measured_point
+from elfnet.calibrate.measured_cost import MeasuredCost, TimeBudget
 from elfnet.calibrate.operating_point import OperatingPoint
-from elfnet.calibrate.per_exit import family_for_budgets, geometric_policy, thresholds_for_floor
+from elfnet.calibrate.per_exit import family_for_budgets, geometric_policy, thresholds_for_budget, thresholds_for_floor
 from elfnet.calibrate.risk.bounds import TooFewExamplesError
 from elfnet.calibrate.risk.control import control_risks
 from elfnet.calibrate.risk.sequence import per_exit_path
@@ -71,7 +72,8 @@ class FamilyRequest:
         search: candidates for s, the single threshold of the paper's line search.
         tolerance_points: largest accuracy loss of `economic`, in percentage points.
         confidence_scale: scale of all exits in the line search; the scale of the table by default.
-        budgets: mean costs to fit thresholds for; None for steps of 0.05 from the cheapest exit to full depth.
+        budgets: mean costs to fit thresholds for, or times per image (`TimeBudget`). Without a mean cost, steps of 0.05
+            from the cheapest exit to full depth.
         geometric_budgets: mean costs of the points by MSDNet's rule; None for steps of 0.1.
         floors_points: accuracy losses X against full depth, in percentage points. Each gives the point `within-X` (loss
             over all examples) and the point `worst-group-within-X` (accuracy of the worst frequency group).
@@ -94,7 +96,7 @@ class FamilyRequest:
     search: Sequence[str | float]
     tolerance_points: float = 1.0
     confidence_scale: float | None = None
-    budgets: tuple[float, ...] | None = None
+    budgets: tuple[float | TimeBudget, ...] | None = None
     geometric_budgets: tuple[float, ...] | None = None
     floors_points: tuple[float, ...] = (0.5, 1.0)
     mix: str | tuple[float, ...] = AUTO
@@ -118,7 +120,13 @@ def adjust_from_recipe(recipe: Recipe, adjust: str | None = None) -> Adjust:
     return Adjust(adjust=adjust or recipe.exits.logit_adjustment, taus=recipe.refit.taus, loss_scale=scale)
 
 
-def fit_family(table: ExitTable, request: FamilyRequest, *, cost_unit: str = MULTIPLY_ADDS) -> Family:
+def fit_family(
+    table: ExitTable,
+    request: FamilyRequest,
+    *,
+    cost_unit: str = MULTIPLY_ADDS,
+    times: MeasuredCost | None = None,
+) -> Family:
     """Fit the requested operating points on the calibration split.
 
     The points are, in this order: `full`, `accurate` and `economic` (see `line_search`); `budget=B`, with one threshold
@@ -129,6 +137,7 @@ def fit_family(table: ExitTable, request: FamilyRequest, *, cost_unit: str = MUL
         table: exit table of the calibration split; a table of the test split is refused.
         request: the points to fit.
         cost_unit: unit of the costs in the table.
+        times: time of the stages on this machine, for budgets in milliseconds.
 
     Example:
         >>> from elfnet import FamilyRequest, evaluate_run, fit_family, open_run
@@ -162,7 +171,7 @@ def fit_family(table: ExitTable, request: FamilyRequest, *, cost_unit: str = MUL
     risk_points, risk_notes = _risk_points(plain, request)
     points = [
         *named,
-        *_budget_points(confidences, request),
+        *_budget_points(confidences, request, times),
         *_floor_points(confidences, request),
         *risk_points,
         *searched,
@@ -217,9 +226,31 @@ def spaced_budgets(table: ExitTable, step: float) -> tuple[float, ...]:
     return tuple(round(number * step, 6) for number in range(first, last + 1))
 
 
-def _budget_points(confidences: ExitConfidences, request: FamilyRequest) -> list[OperatingPoint]:
-    budgets = spaced_budgets(confidences.table, 0.05) if request.budgets is None else request.budgets
-    return [measured_point(confidences, policy, rule="budget") for policy in family_for_budgets(confidences, budgets)]
+def _budget_points(
+    confidences: ExitConfidences, request: FamilyRequest, times: MeasuredCost | None
+) -> list[OperatingPoint]:
+    given = request.budgets or ()
+    costs = tuple(budget for budget in given if not isinstance(budget, TimeBudget))
+    timed = tuple(budget for budget in given if isinstance(budget, TimeBudget))
+    if request.budgets is None or (timed and not costs):
+        costs = spaced_budgets(confidences.table, 0.05)
+    policies = [*family_for_budgets(confidences, costs), *(_within_time(confidences, one, times) for one in timed)]
+    return [measured_point(confidences, policy, rule="budget") for policy in policies]
+
+
+def _within_time(confidences: ExitConfidences, budget: TimeBudget, times: MeasuredCost | None) -> Policy:
+    """Return the most accurate thresholds whose mean time is within the budget; the cost of the point stays its own."""
+    if times is None:
+        raise RequestError(f"budget {budget} needs measured times; give times=, or a mean cost such as 0.6")
+    timed = replace(confidences, table=times.applied_to(confidences.table))
+    seconds = budget.milliseconds / 1e3
+    fastest = 1e3 * times.plain * float(timed.table.cost_E[0])
+    if budget.milliseconds < fastest:
+        raise RequestError(
+            f"budget {budget} is below the time to the first exit, {fastest:.3g}ms on this machine ({times.how}); give "
+            "a longer time"
+        )
+    return thresholds_for_budget(timed, seconds / times.plain, name=f"budget={budget}")
 
 
 def _geometric_points(confidences: ExitConfidences, request: FamilyRequest) -> list[OperatingPoint]:

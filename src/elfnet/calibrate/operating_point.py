@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from pydantic import JsonValue
 
+from elfnet.calibrate.held_out import HeldOut
 from elfnet.errors import RequestError
 from elfnet.exits.logit_adjustment import LogitAdjustment
 from elfnet.exits.policy import Measure, Policy
@@ -78,6 +79,7 @@ class StoredPoint(Strict):
     promise: dict[str, JsonValue] | None
     policy: StoredPolicy
     expected: Expected
+    held_out: HeldOut | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +93,7 @@ class OperatingPoint:
         rule: how the thresholds were found; one of `RULES`.
         same_as: for a point chosen among candidates, the name of the candidate.
         promise: for `risk control`, the guarantee and its probability, as plain JSON; None for the other rules.
+        held_out: accuracy to expect, from examples that did not choose the thresholds; None if it was not estimated.
     """
 
     name: str
@@ -99,6 +102,7 @@ class OperatingPoint:
     rule: str
     same_as: str | None = None
     promise: dict[str, Any] | None = None
+    held_out: HeldOut | None = None
 
     def __post_init__(self) -> None:
         if self.name != self.policy.name:
@@ -120,6 +124,7 @@ class OperatingPoint:
             "promise": self.promise,
             "policy": self.policy.to_dict(),
             "expected": self.expected.to_json(),
+            **({} if self.held_out is None else {"held_out": self.held_out.to_json()}),
         }
 
     @classmethod
@@ -139,6 +144,7 @@ class OperatingPoint:
             promise=stored.promise,
             policy=stored.policy.policy(log_prior),
             expected=stored.expected,
+            held_out=stored.held_out,
         )
 
 

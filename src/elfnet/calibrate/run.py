@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from elfnet.calibrate.class_mix import weighted_to
 from elfnet.calibrate.family import MULTIPLY_ADDS, Family
-from elfnet.calibrate.fit import FamilyRequest, fit_family, fixed_family, request_from_recipe
+from elfnet.calibrate.fit import FamilyRequest, RiskPoints, fit_family, fixed_family, request_from_recipe
+from elfnet.calibrate.held_out import FOLDS, held_out_accuracies
 from elfnet.calibrate.measured_cost import MeasuredCost
 from elfnet.data.ldam_drw import PROTOCOL
 from elfnet.errors import RequestError
@@ -14,13 +16,17 @@ from elfnet.evaluate.metrics import by_exit, measure
 from elfnet.evaluate.policy_replay import ExitConfidences, compute_confidences, confidences_for_policy, replay
 from elfnet.evaluate.run import evaluate_run
 from elfnet.evaluate.trade_off import curve
-from elfnet.exits.policy import ConfidenceSpec
+from elfnet.exits.policy import ConfidenceSpec, Policy
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.stages import total_epochs
-from elfnet.run.checkpoint import load_checkpoint
+from elfnet.run.checkpoint import is_finished, load_checkpoint
 from elfnet.run.directory import RunDirectory
 from elfnet.run.results import PointResults, Results
 
+ESTIMATED_POINTS = ("full", "accurate", "economic", "budget=0.5", "within-1")
+"""Points whose accuracy on new images is estimated by cross-validation."""
+EPOCH_CHOSEN = "the epoch was chosen on the calibration images, too, so their accuracies may be slightly too high"
+"""What a family of a run with `train.patience` or `train.keep=best` says."""
 MAX_CLASSES_IN_CONFUSION = 100
 """With more classes confusion matrices are not written: for 10,000 classes and dozens of points they take gigabytes."""
 
@@ -30,6 +36,7 @@ def calibrate_run(
     request: FamilyRequest | None = None,
     *,
     cost: MeasuredCost | None = None,
+    times: MeasuredCost | None = None,
     device: str = "cpu",
     network: StagedNetwork | None = None,
 ) -> Family:
@@ -38,7 +45,9 @@ def calibrate_run(
     Args:
         run: the run directory.
         request: the points to fit; by default all rules, with the recipe's candidates for s.
-        cost: measured cost of stages and heads; multiply-adds by default.
+        cost: measured cost of stages and heads, used instead of multiply-adds.
+        times: measured cost that stands beside multiply-adds: for budgets in milliseconds, and for the report. It is
+            written to times.json.
         device: device that computes the logits.
         network: the network, if the run was trained with a network object from the caller; see `evaluate_run`.
 
@@ -61,19 +70,58 @@ def calibrate_run(
         table = evaluate_run(run, "calibration", device=device, network=network)
         request = request or request_from_recipe(recipe)
         if cost is None:
-            family = fit_family(table, request)
+            family = fit_family(table, request, times=times)
         else:
-            family = fit_family(cost.applied_to(table), request, cost_unit=cost.unit)
+            table = cost.applied_to(table)
+            family = fit_family(table, request, cost_unit=cost.unit, times=times or cost)
+        family = with_held_out(family, table, request)
+        if recipe.train.keep == "best" or recipe.train.patience:
+            family = replace(family, notes=(*family.notes, EPOCH_CHOSEN))
+        if times is not None:
+            times.save(run.times_file)
         family.save(run.policy_file)
     return family
 
 
+def with_held_out(family: Family, table: ExitTable, request: FamilyRequest) -> Family:
+    """Add the accuracy to expect to the points that a user would choose, estimated by cross-validation.
+
+    Args:
+        family: fitted on `table` by `request`.
+        table: exit table of the calibration split; too few examples for the folds leave the family as it is.
+        request: the points of the family.
+    """
+    if table.examples < 2 * FOLDS:
+        return family
+    wanted = [name for name in ESTIMATED_POINTS if name in family.names()]
+    small = replace(
+        request,
+        budgets=(0.5,) if "budget=0.5" in wanted else (),
+        geometric_budgets=(),
+        floors_points=(1.0,) if "within-1" in wanted else (),
+        risk=RiskPoints(epsilons=()),
+    )
+
+    def fit(part: ExitTable) -> dict[str, Policy]:
+        fitted = fit_family(part, small)
+        return {name: fitted.point(name).policy for name in wanted}
+
+    found = held_out_accuracies(weighted_to(table, request.mix).table, fit)
+    points = tuple(replace(point, held_out=found.get(point.name)) for point in family.points)
+    listed = ", ".join(
+        f"{name} {100 * one.accuracy:.1f} % ({100 * one.low:.1f} to {100 * one.high:.1f})"
+        for name, one in found.items()
+    )
+    note = f"accuracy to expect, with 95 % intervals, from images that did not choose the thresholds: {listed}"
+    return replace(family, points=points, notes=(*family.notes, note))
+
+
 def _require_finished(run: RunDirectory) -> None:
     """Refuse an unfinished run: after calibration it is measured on the test split, which is for final models only."""
-    done, epochs = load_checkpoint(run.checkpoint("last")).epochs_done, total_epochs(run.recipe())
-    if done < epochs:
+    last, recipe = load_checkpoint(run.checkpoint("last")), run.recipe()
+    if not is_finished(recipe, last):
         raise RequestError(
-            f"the run in {run.root} has {done} of {epochs} epochs; "
+            f"the run in {run.root} has {last.epochs_done} of {total_epochs(recipe)} epochs; "
             f"finish it with 'elfnet train --resume --out {run.root}', then calibrate it"
         )
 

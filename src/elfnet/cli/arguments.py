@@ -8,13 +8,16 @@ import argparse
 import math
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Any, Literal, NoReturn, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args, get_origin
 
 from pydantic import BaseModel
 
 from elfnet.errors import RequestError
 from elfnet.recipe.renamed import hint_by_meaning, new_name
 from elfnet.recipe.schema import Recipe
+
+if TYPE_CHECKING:
+    from elfnet.calibrate.measured_cost import TimeBudget
 
 
 class Parser(argparse.ArgumentParser):
@@ -78,6 +81,21 @@ def positive(text: str) -> float:
 def numbers(text: str) -> tuple[float, ...]:
     """Argument type: numbers separated by commas."""
     return tuple(float(part) for part in text.split(",") if part.strip())
+
+
+def budget(text: str) -> "float | TimeBudget":
+    """Argument type: a mean cost such as 0.6, or a time per image such as 5ms."""
+    from elfnet.calibrate.measured_cost import parse_budget
+
+    try:
+        return parse_budget(text)
+    except RequestError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def budgets(text: str) -> "tuple[float | TimeBudget, ...]":
+    """Argument type: budgets separated by commas."""
+    return tuple(budget(part) for part in text.split(",") if part.strip())
 
 
 def add_recipe_flags(parser: argparse.ArgumentParser) -> None:

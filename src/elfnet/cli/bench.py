@@ -37,7 +37,9 @@ def parser() -> Parser:
     parser.add_argument("model", help="bundle from 'elfnet export', or run directory")
     parser.add_argument("--images", nargs="+", metavar="PATH", help="files or folders to classify")
     parser.add_argument("--batch", default="1,8,32", help="batch sizes (default: 1,8,32)")
-    parser.add_argument("--points", help="operating points (default: full and budgets from 0.5 to 1)")
+    parser.add_argument(
+        "--points", help="operating points, or budgets such as 5ms (default: full and budgets from 0.5 to 1)"
+    )
     parser.add_argument("--backend", default="onnxruntime", help="backend of the stages (default: onnxruntime)")
     parser.add_argument("--variant", metavar="NAME", help="precision of a bundle, if it has several")
     parser.add_argument("--threads", type=int, default=None, help="threads of the backend (default: its own choice)")
@@ -55,13 +57,12 @@ def run(words: Sequence[str]) -> int:
     if args.rounds < 1:
         raise RequestError(f"--rounds {args.rounds} must be 1 or more")
 
-    from elfnet import atomic
     from elfnet.inference.exit_use import exit_use
     from elfnet.inference.timing import batches_of, measure_stages, time_point
 
     model, images = _open_model(args)
     engine, backend = model.engine, model.engine.backend
-    names = _point_names(args.points, engine.family.names())
+    names = [str(model.resolve(name)) for name in _point_names(args.points, engine.family.names())]
     largest = batches_of(images, max(sizes), most=1)
     if not largest:
         raise RequestError(
@@ -89,7 +90,7 @@ def run(words: Sequence[str]) -> int:
         for name in names
     ]
     if args.costs:
-        atomic.write_json(args.costs, cost.to_dict())
+        cost.save(args.costs)
     uses = {name: [use.why for use in exit_use(engine.family.point(name), cost)] for name in names}
     if args.json:
         print_json({"stages": cost.to_dict(), "points": [entry.to_dict() for entry in times], "exits": uses})
@@ -154,6 +155,7 @@ def _read_images(model: "Model", names: list[str]) -> "Images":
     """Read and preprocess image files; an unreadable one is an error, since it would be missing from the results."""
     from elfnet.inference.predict_files import find_images
 
+    model.preprocess.require_images("--images")
     paths = list(islice(find_images(names, listed=sys.stdin), MAX_IMAGES))
     if not paths:
         raise RequestError(f"there are no images in {', '.join(names)}; give image files, or folders that contain some")

@@ -5,14 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from elfnet.cli.arguments import Parser, numbers, positive
+from elfnet.cli.arguments import Parser, budgets, numbers, positive
 from elfnet.cli.output import console, points_table, print_json
-from elfnet.errors import RequestError, WorkError
-from elfnet.parsing import read_json
 
 if TYPE_CHECKING:
     from elfnet.calibrate.fit import FamilyRequest
-    from elfnet.calibrate.measured_cost import MeasuredCost
     from elfnet.run.directory import RunDirectory
 
 
@@ -38,7 +35,11 @@ def parser() -> Parser:
         help="largest accuracy loss of the point 'economic', in percentage points (default: 1.0)",
     )
     parser.add_argument(
-        "--budgets", type=numbers, metavar="B,B,...", help="mean costs to fit thresholds for (default: steps of 0.05)"
+        "--budgets",
+        type=budgets,
+        metavar="B,B,...",
+        help="mean costs to fit thresholds for (default: steps of 0.05), or times: 5ms is the mean time per image on "
+        "this machine, one image at a time",
     )
     parser.add_argument(
         "--floors",
@@ -131,21 +132,30 @@ def _add_risk_flags(parser: Parser) -> None:
 def run(words: Sequence[str]) -> int:
     args = parser().parse_strictly(words)
 
+    from elfnet.calibrate.measured_cost import MeasuredCost, TimeBudget
     from elfnet.calibrate.run import calibrate_run, measure_run
     from elfnet.run.directory import open_run
     from elfnet.train.machine import choose_device
 
     directory = open_run(args.run)
     device = choose_device(args.device)
-    cost = _measured_cost(args.cost) if args.cost else None
+    cost = MeasuredCost.open(args.cost) if args.cost else None
+    times = None
+    if cost is None and any(isinstance(budget, TimeBudget) for budget in args.budgets or ()):
+        from elfnet.export.from_run import times_of_run
+
+        times = times_of_run(directory)
     with directory.lock():
-        family = calibrate_run(directory, _request(args, directory), cost=cost, device=device)
+        family = calibrate_run(directory, _request(args, directory), cost=cost, times=times, device=device)
         results = measure_run(directory, family, device=device)
     if args.json:
         print_json({"family": family.to_dict(), "test": results.to_json()})
         return 0
+    from elfnet.report.record import read_run
+
     screen = console()
-    screen.print(points_table(results, all_points=args.all))
+    milliseconds = read_run(directory).all_milliseconds()
+    screen.print(points_table(results, all_points=args.all, milliseconds=milliseconds))
     for note in family.notes:
         screen.print(note, markup=False)
     for point in family.points:
@@ -184,19 +194,6 @@ def _request(args: argparse.Namespace, directory: "RunDirectory") -> "FamilyRequ
             required=args.epsilon is not None,
         ),
     )
-
-
-def _measured_cost(file: Path) -> "MeasuredCost":
-    from elfnet.calibrate.measured_cost import MeasuredCost
-
-    try:
-        return MeasuredCost.from_dict(read_json(file))
-    except (OSError, ValueError, TypeError) as error:
-        if isinstance(error, RequestError):
-            raise RequestError(f"{file}: {error}") from error
-        raise WorkError(
-            f"cannot read measured costs from {file}: {error}; write them with 'elfnet bench inference --costs'"
-        ) from error
 
 
 def _guarantee_line(name: str, promise: dict[str, object]) -> str:

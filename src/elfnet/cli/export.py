@@ -9,6 +9,7 @@ from elfnet.cli.output import console, print_json
 from elfnet.errors import RequestError
 
 if TYPE_CHECKING:
+    from elfnet.export.web import WebRuntime
     from elfnet.inference.bundle.manifest import Measured
 
 ARCHIVE_SUFFIX = ".elfnet"
@@ -19,7 +20,7 @@ def parser() -> Parser:
         "export",
         "Export a run to one standard ONNX file that stops early and runs without torch. It holds the network, the\n"
         "classes, preprocessing, operating points and a hash, and is checked against torch first.",
-        usage="RUN [--out FILE] [--int8] [--bfloat16] [--default-point NAME] [--overwrite] [--json]",
+        usage="RUN [--out FILE] [--int8] [--bfloat16] [--default-point NAME] [--web DIR] [--overwrite] [--json]",
         example="elfnet export runs/elf --out elf.onnx",
     )
     parser.add_argument("run", help="a calibrated run directory")
@@ -49,6 +50,18 @@ def parser() -> Parser:
         help="images as in a file (default), or normalised by the caller: N x channels x height x width",
     )
     parser.add_argument("--triton", type=Path, metavar="DIR", help="also write a model repository for Triton")
+    parser.add_argument(
+        "--web",
+        type=Path,
+        metavar="DIR",
+        help="also write a folder for a web server: the visitor's browser classifies",
+    )
+    parser.add_argument(
+        "--onnxruntime-web",
+        type=Path,
+        metavar="PACKAGE",
+        help="for --web: the npm package, as in node_modules/onnxruntime-web, from which the runtime is copied",
+    )
     parser.add_json_flag()
     return parser
 
@@ -57,6 +70,7 @@ def run(words: Sequence[str]) -> int:
     args = parser().parse_strictly(words)
     if args.triton is not None and (args.required_inputs or args.image_input != "uint8"):
         raise RequestError("--triton needs default inputs and uint8 images; leave out the other options of the inputs")
+    web_runtime = _read_web_runtime(args)
     precisions = [name for name in ("int8", "bfloat16") if getattr(args, name)]
     if args.directory or (args.out is not None and args.out.suffix == ARCHIVE_SUFFIX):
         return _export_archive(args, precisions)
@@ -74,6 +88,7 @@ def run(words: Sequence[str]) -> int:
         image_input=args.image_input,
     )
     models = _write_triton(exported.path, args) if args.triton is not None else []
+    site_bytes = None if web_runtime is None else _write_site(exported.path, web_runtime, args)
     files = [exported] if exported.int8 is None else [exported, exported.int8]
     measured = {name: variant.measured for file in files for name, variant in file.manifest.variants.items()}
     if args.json:
@@ -83,6 +98,7 @@ def run(words: Sequence[str]) -> int:
                 "bytes": exported.bytes_on_disk,
                 "identity": exported.identity,
                 **({} if exported.int8 is None else {"int8_bundle": str(exported.int8.path)}),
+                **({} if site_bytes is None else {"web": str(args.web), "web_bytes": site_bytes}),
                 "variants": _as_json(measured),
             }
         )
@@ -92,7 +108,37 @@ def run(words: Sequence[str]) -> int:
         _show_file(file.path, file.bytes_on_disk)
     for model in models:
         console().print(f"Triton model: {model}", markup=False, soft_wrap=True)
+    if site_bytes is not None:
+        console().print(
+            f"web page: {args.web} ({site_bytes / 1e6:.1f} MB); "
+            f"'python -m http.server --directory {args.web}' shows it at http://localhost:8000",
+            markup=False,
+            soft_wrap=True,
+        )
     return 0
+
+
+def _read_web_runtime(args: Any) -> "WebRuntime | None":
+    """Check what --web needs before the export, which takes a while."""
+    if args.web is None:
+        if args.onnxruntime_web is not None:
+            raise RequestError("--onnxruntime-web is for a page; give --web DIR as well")
+        return None
+    from elfnet.export.web import INSTALL, read_web_runtime, require_free
+
+    if args.image_input != "uint8":
+        raise RequestError("--web needs uint8 images; leave out --image-input")
+    if args.onnxruntime_web is None:
+        raise RequestError(f"--web copies ONNX Runtime Web; name it with --onnxruntime-web PACKAGE; {INSTALL}")
+    require_free(args.web, overwrite=args.overwrite)
+    return read_web_runtime(args.onnxruntime_web)
+
+
+def _write_site(path: Path, runtime: "WebRuntime", args: Any) -> int:
+    from elfnet.export.web import write_site
+    from elfnet.inference.bundle.one_file import open_one_file
+
+    return write_site(open_one_file(path), args.web, runtime, path.stem, overwrite=args.overwrite)
 
 
 def _write_triton(path: Path, args: Any) -> list[Path]:

@@ -53,13 +53,20 @@ def shares(values: Sequence[float]) -> str:
     return " / ".join(f"{100 * value:.0f}" for value in values)
 
 
-def points_table(results: "Results", *, all_points: bool = True, only: Sequence[str] | None = None) -> Table:
+def points_table(
+    results: "Results",
+    *,
+    all_points: bool = True,
+    only: Sequence[str] | None = None,
+    milliseconds: Mapping[str, float] | None = None,
+) -> Table:
     """Return the table of operating points: accuracy by group, cost, and share of images per exit.
 
     Args:
         results: the content of metrics.json.
         all_points: whether to show the baseline points.
         only: names of the points to show; None for all.
+        milliseconds: mean time per image of each point; None if times were not measured.
     """
     exits = len(results.exits)
     shown = {
@@ -78,7 +85,8 @@ def points_table(results: "Results", *, all_points: bool = True, only: Sequence[
         caption += f"; {hidden} {'baseline' if only is None else 'other'} points: elfnet calibrate RUN --all"
     table = Table(title=f"Operating points on {results.n:,} {results.split} images", caption=caption)
     table.add_column("point")
-    for name in ("all", *(["balanced"] if balanced else []), "many", "medium", "few", "mean cost", "worst cost"):
+    accuracies = ("all", *(["balanced"] if balanced else []), "many", "medium", "few")
+    for name in (*accuracies, "mean cost", "worst cost", *(["ms per image"] if milliseconds else [])):
         table.add_column(name, justify="right")
     table.add_column(f"share at exit 1..{exits}, %" if exits > 1 else "exits", justify="right")
     for name, point in rows.items():
@@ -89,6 +97,7 @@ def points_table(results: "Results", *, all_points: bool = True, only: Sequence[
             *(percent(point.accuracy_by_group[group]) for group in ("many", "medium", "few")),
             f"{point.mean_cost:.3f}",
             f"{point.worst_cost:.3f}",
+            *([f"{milliseconds[name.partition(', ')[0]]:.3g}"] if milliseconds else []),
             shares(point.exit_share) if exits > 1 else "1",
         )
     return table

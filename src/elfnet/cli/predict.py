@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from elfnet.cli.arguments import Parser
+from elfnet.cli.arguments import Parser, budget
 from elfnet.errors import RequestError, WorkError
 
 if TYPE_CHECKING:
@@ -37,7 +37,13 @@ def parser() -> Parser:
     parser.add_argument("--out", type=Path, metavar="FILE", help="file to write; the suffix .csv implies --format csv")
     parser.add_argument("--overwrite", action="store_true", help="replace the file in --out")
     parser.add_argument("--operating-point", metavar="NAME", help="operating point (default: the first of the family)")
-    parser.add_argument("--budget", type=float, metavar="B", help="most accurate operating point with mean cost <= B")
+    parser.add_argument(
+        "--budget",
+        type=budget,
+        metavar="B",
+        help="most accurate operating point with mean cost <= B, or within a time: 5ms is the mean time per image on "
+        "this machine, one image at a time",
+    )
     parser.add_argument("--top", type=int, default=1, metavar="K", help="number of best classes per image (default: 1)")
     parser.add_argument("--batch", type=int, default=64, metavar="N", help="images per batch (default: 64)")
     parser.add_argument(
@@ -67,6 +73,7 @@ def run(words: Sequence[str]) -> int:
     open_model = _model_opener(args)
     # Also opened here with --backend ray, so that errors appear before the cluster starts.
     model = open_model()
+    model.preprocess.require_images("'elfnet predict'")
     files = find_images(args.images, listed=sys.stdin)
     settings: dict[str, Any] = {"batch": args.batch, "top": args.top, "resize": not args.no_resize}
     failed = total = 0
@@ -117,7 +124,8 @@ def _model_opener(args: argparse.Namespace) -> "Callable[[], Model]":
         settings["backend"] = args.backend
     if args.variant is not None:
         settings["variant"] = args.variant
-    point = args.budget if args.operating_point is None else args.operating_point
+    within = args.budget if args.budget is None or isinstance(args.budget, float) else str(args.budget)
+    point = within if args.operating_point is None else args.operating_point
     return partial(_open_model, args.model, point, settings)
 
 

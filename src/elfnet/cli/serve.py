@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from elfnet.cli.arguments import Parser
+from elfnet.cli.arguments import Parser, budget
 from elfnet.errors import RequestError
 
 # Flags that are fields of `ServeSettings`, whose defaults apply if they are not given.
@@ -60,7 +60,13 @@ def parser() -> Parser:
         "--metrics-host", default="127.0.0.1", metavar="HOST", help="address of --metrics-port (default: 127.0.0.1)"
     )
     parser.add_argument("--operating-point", metavar="NAME", help="point at the start (default: the first one)")
-    parser.add_argument("--budget", type=float, metavar="B", help="instead: the most accurate point within this cost")
+    parser.add_argument(
+        "--budget",
+        type=budget,
+        metavar="B",
+        help="instead: the most accurate point within this mean cost, or within a time: 5ms is the mean time per image "
+        "on this machine, one image at a time",
+    )
     parser.add_argument("--shed-by-budget", action="store_true", help="use cheaper points while the queue fills up")
     parser.add_argument(
         "--token-file", type=Path, metavar="FILE", help="token to change the operating point (or $ELFNET_TOKEN)"
@@ -97,9 +103,9 @@ def run(words: Sequence[str]) -> int:
     if args.operating_point is not None and args.budget is not None:
         raise RequestError("--operating-point and --budget both choose the point; give one of them")
 
-    from elfnet.inference.model import DEFAULT_BACKEND
+    from elfnet.inference.model import DEFAULT_BACKEND, load
     from elfnet.serve import BundleService, ServeSettings, bind_socket, read_samples, read_token, serve_workers
-    from elfnet.serve.workers import open_points
+    from elfnet.serve.workers import open_points, threads_per_worker
 
     limits = {name: getattr(args, name) for name in LIMITS if getattr(args, name) is not None}
     # The service finds out its own address by itself; a name is known only here.
@@ -115,19 +121,23 @@ def run(words: Sequence[str]) -> int:
     read_samples(args.samples)
     settings.divide(args.workers)
     family, _ = open_points(args.bundle, args.variant)
+    backend, threads = args.backend or DEFAULT_BACKEND, threads_per_worker(args.threads, args.workers)
+    # Measured before the workers start, which would disturb each other; the model of this process is not kept.
+    times = load(args.bundle, backend=backend, variant=args.variant, threads=threads).measure_times()
     point = family.points[0]
     if args.operating_point is not None:
         point = family.point(args.operating_point)
     elif args.budget is not None:
-        point = family.for_budget(args.budget)
+        point = family.for_budget(args.budget, times=times)
     served = BundleService(
         bundle=args.bundle,
         settings=settings,
         token=token,
         samples=args.samples,
-        backend=args.backend or DEFAULT_BACKEND,
+        backend=backend,
         variant=args.variant,
         threads=args.threads,
+        times=times,
     )
     bound = bind_socket(args.host, args.port)
     host, port = bound.getsockname()[:2]

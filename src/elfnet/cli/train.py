@@ -12,6 +12,7 @@ from elfnet.recipe.schema import Recipe
 from elfnet.recipe.stages import SHARED_TRAIN_FIELDS
 
 if TYPE_CHECKING:
+    from elfnet.calibrate.measured_cost import MeasuredCost
     from elfnet.run.directory import RunDirectory
 
 
@@ -97,11 +98,12 @@ def _finish(trained: "RunDirectory", *, as_json: bool) -> None:
     """Calibrate and measure a trained run, write its report and model card, and print the results."""
     from elfnet.calibrate.run import calibrate_run, measure_run
     from elfnet.report import write_model_card, write_report
-    from elfnet.report.model_card import LEADING_POINTS
+    from elfnet.report.record import read_run
     from elfnet.train.statistics import best_test_epoch
 
     device = trained.info().machine.device
-    family = calibrate_run(trained, device=device)
+    times, untimed = _times(trained)
+    family = calibrate_run(trained, times=times, device=device)
     results = measure_run(trained, family, device=device)
     report, card = write_report([trained]), write_model_card(trained)
     best = best_test_epoch(trained.log())
@@ -110,8 +112,10 @@ def _finish(trained: "RunDirectory", *, as_json: bool) -> None:
         print_json({"run": str(trained.root), "report": str(report), **results.to_json(), **chosen_on_test})
         return
     screen = console()
-    screen.print(points_table(results, all_points=False, only=("accurate", *LEADING_POINTS)))
-    for note in family.notes:
+    record = read_run(trained)
+    leading = ("accurate", *record.leading_points())
+    screen.print(points_table(results, all_points=False, only=leading, milliseconds=record.all_milliseconds()))
+    for note in (*family.notes, *untimed):
         screen.print(note, markup=False, soft_wrap=True)
     if len(results.exits) > 1:
         screen.print(exits_table(results))
@@ -122,6 +126,16 @@ def _finish(trained: "RunDirectory", *, as_json: bool) -> None:
             markup=False,
         )
     screen.print(f"run: {trained.root}\nreport: {report}\nmodel card: {card}", markup=False)
+
+
+def _times(run: "RunDirectory") -> "tuple[MeasuredCost | None, tuple[str, ...]]":
+    """Return the time of the stages on this machine, or a note that says why it is not measured."""
+    from elfnet.export.from_run import times_of_run
+
+    try:
+        return times_of_run(run), ()
+    except RequestError as error:
+        return None, (f"times per image were not measured: {error}",)
 
 
 def _refuse_unused(recipe: Recipe, overrides: Mapping[str, object]) -> None:

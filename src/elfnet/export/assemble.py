@@ -57,8 +57,8 @@ def assemble(
         graphs: Graphs from `export_stages`, or quantised ones.
         family: The operating points.
         image_input: `uint8` for images (N, H, W, K) as in a file; `float32` for normalised images (N, K, H, W);
-            `features` for normalised feature rows (N, K).
-        preprocess: The normalisation, for `uint8`.
+            `features` for feature rows (N, K).
+        preprocess: The normalisation, for `uint8` and `features`.
         default_point: The operating point whose values are the defaults; None for required inputs without defaults.
         abstain_below: Default of the input of this name.
 
@@ -166,12 +166,14 @@ def _normalise(
     if image_input == "float32":
         main.nodes.append(helper.make_node("Identity", [IMAGES], [features.name], name=f"{NORMALISE}Identity"))
         return helper.make_tensor_value_info(IMAGES, TensorProto.FLOAT, ["batch", channels, height, width])
+    assert preprocess is not None
     if image_input == "features":
+        centred = before.add("Sub", FEATURES, before.constant(preprocess.mean, np.float32))
+        divided = before.add("Div", centred, before.constant(preprocess.std, np.float32))
         shape = before.constant([-1, channels, height, width], np.int64)
-        before.add("Reshape", FEATURES, shape, into=features.name)
+        before.add("Reshape", divided, shape, into=features.name)
         value = helper.make_tensor_value_info(FEATURES, TensorProto.FLOAT, ["batch", channels * height * width])
     else:
-        assert preprocess is not None
         # The order of `Preprocess.normalise`, so that every value is the same in its last bit.
         pixels = before.add("Cast", IMAGES, to=TensorProto.FLOAT)
         scaled = before.add("Div", pixels, before.constant(255, np.float32))

@@ -1,6 +1,6 @@
 """Read what inference and export need from a run directory: network, operating points, preprocessing, images.
 
-`model_of_run` returns a `Model` for a run that has not been exported.
+`model_of_run` returns a `Model` for a run that has not been exported, `times_of_run` the time of its stages.
 """
 
 # Shapes: N images, K channels, H height, W width
@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from elfnet.calibrate.family import Family
+from elfnet.calibrate.measured_cost import MeasuredCost
 from elfnet.data.build import load_splits
 from elfnet.data.images.transforms import evaluation_of
 from elfnet.data.loading.build import evaluation_batches
@@ -19,8 +20,9 @@ from elfnet.data.loading.normalise import Normalisation
 from elfnet.errors import RequestError
 from elfnet.inference.backends.build import open_backend
 from elfnet.inference.engine import Engine
-from elfnet.inference.model import Model, exit_from_zero
-from elfnet.inference.preprocess import CHANNELS, Preprocess
+from elfnet.inference.model import DEFAULT_BACKEND, Model, exit_from_zero
+from elfnet.inference.preprocess import CHANNELS, FEATURE_ROWS, Preprocess
+from elfnet.inference.timing import measure_single_images
 from elfnet.models.staged import StagedNetwork
 from elfnet.run.checkpoint import Checkpoint, load_run_checkpoint, network_of_run
 from elfnet.run.directory import RunDirectory
@@ -57,17 +59,12 @@ def open_parts(run: RunDirectory, *, network: StagedNetwork | None = None) -> Ru
         network: The custom network, if the run trained one; it is copied.
 
     Raises:
-        RequestError: The run does not read grey or RGB images.
+        RequestError: The run reads neither grey nor RGB images nor feature rows.
         ElfnetError: The run has no operating points of its last checkpoint.
     """
     recipe, info = run.recipe(), run.info()
-    height, width, channels = info.data.image_shape
-    modes = [mode for mode, number in CHANNELS.items() if number == channels]
-    if not modes or height == width == 1:
-        raise RequestError(
-            f"the run in {run.root} reads {height} x {width} x {channels}, which is not a grey or RGB image; "
-            "only runs on images can be exported"
-        )
+    height, width, _ = info.data.image_shape
+    modes = _input_modes(run)
     checkpoint, model = load_run_checkpoint(run, "last", recipe, info)
     network = network_of_run(model, info, network, where=run.root)
     family = Family.open(run.policy_file, checkpoint_sha256=checkpoint.sha256)
@@ -79,9 +76,43 @@ def open_parts(run: RunDirectory, *, network: StagedNetwork | None = None) -> Ru
         width=width,
         mean=info.data.mean,
         std=info.data.std,
-        crop_share=evaluation.image_size / evaluation.resize,
+        crop_share=1.0 if modes == [FEATURE_ROWS] else evaluation.image_size / evaluation.resize,
     )
     return RunParts(network.eval(), checkpoint, checkpoint.network, family, preprocess, info.data.class_names)
+
+
+def _input_modes(run: RunDirectory) -> list[str]:
+    """Kinds of input that fit the network: image modes of Pillow, or feature rows."""
+    if run.recipe().data.source == "features":
+        return [FEATURE_ROWS]
+    height, width, channels = run.info().data.image_shape
+    modes = [mode for mode, number in CHANNELS.items() if number == channels]
+    if not modes:
+        raise RequestError(
+            f"the run in {run.root} reads {height} x {width} x {channels}, which is not a grey or RGB image; "
+            "only runs on images and on feature rows can be exported"
+        )
+    return modes
+
+
+def times_of_run(run: RunDirectory, *, backend: str = DEFAULT_BACKEND) -> MeasuredCost:
+    """Measure the time of the stages of a run for one image at a time, on the backend that a bundle runs on.
+
+    The run need not be calibrated.
+
+    Raises:
+        RequestError: The run does not read grey or RGB images, or it trained a network from Python.
+    """
+    _input_modes(run)
+    info = run.info()
+    height, width, channels = info.data.image_shape
+    shape = (channels, height, width)
+    _, model = load_run_checkpoint(run, "last", run.recipe(), info)
+    network = network_of_run(model, info, None, where=run.root).eval()
+    opened = open_backend(backend, graphs=lambda: _graphs(network, shape), network=lambda: network, image_shape=shape)
+    # The plain backbone ends with the first expert, if there are experts.
+    plain_exit = network.exits - network.experts
+    return measure_single_images(opened, shape, name=backend, threads=None, plain_exit=plain_exit)
 
 
 def model_of_run(
@@ -97,7 +128,7 @@ def model_of_run(
     height, width, channels = parts.preprocess.shape
     opened = open_backend(
         backend,
-        graphs=lambda: _graphs(parts),
+        graphs=lambda: _graphs(parts.network, (channels, height, width)),
         network=lambda: parts.network,
         threads=threads,
         image_shape=(channels, height, width),
@@ -108,14 +139,13 @@ def model_of_run(
         deepest_exit=exit_from_zero(deepest_exit, parts.family.exits),
         abstain_below=abstain_below,
     )
-    return Model(engine, parts.preprocess, parts.class_names)
+    return Model(engine, parts.preprocess, parts.class_names, backend=backend, threads=threads)
 
 
-def _graphs(parts: RunParts) -> list[bytes]:
+def _graphs(network: StagedNetwork, image_shape: tuple[int, int, int]) -> list[bytes]:
     from elfnet.export.onnx import export_stages
 
-    height, width, channels = parts.preprocess.shape
-    return export_stages(parts.network, (channels, height, width))
+    return export_stages(network, image_shape)
 
 
 def split_images(run: RunDirectory, split: str, *, most: int = 2048, seed: int = 0) -> NDArray[np.float32]:

@@ -20,6 +20,9 @@ def model_card(family: Family, class_names: Sequence[str], preprocess: Preproces
         default_point: The point for clients that give none.
     """
     height, width, channels = preprocess.shape
+    kind = "uint8 images of {} x {} pixels, {} channel{}".format(height, width, channels, "s" if channels > 1 else "")
+    if preprocess.reads_rows:
+        kind = f"float32 rows of {channels} features"
     names = ", ".join(class_names[:MAX_NAMES]) + (", ..." if len(class_names) > MAX_NAMES else "")
     shown = [point for point in family.points if point.rule != "line search" or point.name == default_point]
     rows = [
@@ -29,11 +32,11 @@ def model_card(family: Family, class_names: Sequence[str], preprocess: Preproces
     ]
     return "\n".join(
         [
-            "# Image classifier with early exits",
+            "# Classifier with early exits" if preprocess.reads_rows else "# Image classifier with early exits",
             "",
             f"- Classes: {len(class_names)} ({names})",
-            f"- Input: uint8 images of {height} x {width} pixels, {channels} channel{'s' if channels > 1 else ''}",
-            f"- Exits: {family.exits}. An image stops at the first exit whose confidence exceeds its threshold.",
+            f"- Input: {kind}",
+            f"- Exits: {family.exits}. An example stops at the first exit whose confidence exceeds its threshold.",
             f"- Default operating point: {default_point}",
             f"- Cost: {family.cost_unit}",
             "",
@@ -42,7 +45,7 @@ def model_card(family: Family, class_names: Sequence[str], preprocess: Preproces
             *rows,
             "",
             f"Figures are of {family.n} examples of the {family.split} split, on which the thresholds were chosen. "
-            "They hold for images like these. Confidence is no guarantee on other images.",
+            "They hold for examples like these. Confidence is no guarantee on others.",
             "The hash in the metadata detects damage. It does not prove who wrote the file.",
             "",
         ]

@@ -2,8 +2,7 @@
 
 # Shapes: N images, E exits, C classes, K channels, H height, W width
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -22,11 +21,6 @@ TOLERANCE = 1e-4
 """Largest difference of logits relative to the largest logit (or 1); rounding differences are far smaller."""
 ENGINE_POINTS = 5
 """Operating points at which the engine runs the graphs, besides the cheapest."""
-
-
-def join_answers(batches: Sequence[Answers]) -> Answers:
-    """Concatenate the answers of several batches."""
-    return Answers(*(np.concatenate([getattr(batch, field.name) for batch in batches]) for field in fields(Answers)))
 
 
 def engine_points(family: Family) -> list[str]:

@@ -20,20 +20,20 @@ from elfnet.data.build import load_splits
 from elfnet.data.loading.build import evaluation_batches
 from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.splits import Splits
-from elfnet.errors import WorkError
+from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.run import evaluate_run, table_of
-from elfnet.export.assemble import assemble
+from elfnet.export.assemble import ImageInput, assemble
 from elfnet.export.from_run import RunParts, open_parts
 from elfnet.export.model_card import model_card
 from elfnet.export.onnx import export_stages
-from elfnet.export.parity import compare, engine_points, join_answers, require_parity
+from elfnet.export.parity import compare, engine_points, require_parity
 from elfnet.export.variants import MadeVariant, evenly_spaced, make_variant
 from elfnet.inference.backends.onnxruntime import OnnxBackend
 from elfnet.inference.bundle.archive import require_writable
 from elfnet.inference.bundle.manifest import Measured, MultiplyAdds, PeakMemory, Preprocessing, Provenance
 from elfnet.inference.bundle.memory import measure_peak_memory
 from elfnet.inference.bundle.one_file import FileManifest, FileVariant, sealed, verified
-from elfnet.inference.engine import Answers, Engine, all_exit_logits
+from elfnet.inference.engine import Answers, Engine, all_exit_logits, join_answers
 from elfnet.inference.one_file_engine import OneFileEngine
 from elfnet.inference.point_inputs import PointInputs
 from elfnet.models.flops import count_cost
@@ -88,7 +88,8 @@ def export_run(
         precisions: `int8` also writes `NAME-int8.onnx`; `bfloat16` adds operating points for OpenVINO.
         default_point: The operating point for clients that give none; None for `default_point_of`.
         required_inputs: Write the inputs without defaults, for ONNX Runtime in Node and in browsers.
-        image_input: What the input `images` holds: `uint8` as in an image file, or normalised `float32`.
+        image_input: What the input `images` holds: `uint8` as in an image file, or normalised `float32`. A run on
+            feature rows has the input `features` instead, before normalisation.
         measure_memory: Measures the peak memory of the finished file; None to skip it.
         network: The custom network, if the run trained one; see `evaluate_run`.
 
@@ -110,7 +111,10 @@ def export_run(
             require_writable(wanted, as_directory=False, overwrite=overwrite)
     with run.lock():
         parts, splits, graphs = prepare(run, network)
-        writer = _Writer(run, parts, default_point, required_inputs, image_input, measure_memory)
+        if parts.preprocess.reads_rows and image_input != "uint8":
+            raise RequestError(f"{run.root} was trained on feature rows, not on images; leave out --image-input")
+        reads: ImageInput = "features" if parts.preprocess.reads_rows else image_input
+        writer = _Writer(run, parts, default_point, required_inputs, reads, measure_memory)
         draft = writer.content(graphs, parts.family, {"float32": FileVariant(family=parts.family.to_dict())})
         # One thread, so that sums are computed in the same order every time.
         engine = OneFileEngine(verified(path, draft), threads=1)
@@ -136,7 +140,7 @@ class _Writer:
     parts: RunParts
     default_point: str | None
     required_inputs: bool
-    image_input: Literal["uint8", "float32"]
+    image_input: ImageInput
     measure_memory: Callable[[Path], PeakMemory] | None
 
     def content(self, graphs: Sequence[bytes], family: Family, variants: dict[str, FileVariant]) -> bytes:

@@ -38,6 +38,8 @@ def write_repository(bundle: OneFile, directory: Path, name: str, *, overwrite: 
         raise RequestError(f"{name!r} is no name for a Triton model; give --out a name of letters, digits, - and _")
     if not bundle.has_defaults:
         raise RequestError(f"{bundle.path} has no default inputs, which Triton needs; export without --required-inputs")
+    if bundle.manifest.image_input != "uint8":
+        raise RequestError(f"{bundle.path} reads {bundle.manifest.image_input}; a Triton model needs uint8 images")
     models = {name: (bundle.content, False), name + WITH_POINT: (without_defaults(bundle), True)}
     written = [directory / model for model in models]
     for place in written:

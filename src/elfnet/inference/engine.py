@@ -7,8 +7,8 @@ operating point lets no example exit, the head is not run.
 
 # Shapes: N examples per call, B examples that have not exited, E exits, C classes, K channels, H height, W width
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -52,9 +52,11 @@ class Backend(Protocol):
 
 @runtime_checkable
 class PixelEngine(Protocol):
-    """An engine that also reads images before normalisation."""
+    """An engine that also reads images before normalisation, each at its own operating point if asked to."""
 
-    def of_pixels(self, pixels_NHWK: NDArray[np.uint8], *, operating_point: str | float | None = None) -> "Answers":
+    def of_pixels(
+        self, pixels_NHWK: NDArray[Any], *, operating_point: str | float | Sequence[str] | None = None
+    ) -> "Answers":
         """Classify uint8 images in the network's mode and size."""
         ...
 
@@ -80,6 +82,10 @@ class Answers:
     exit_N: NDArray[np.int64]
     cost_N: NDArray[np.float64]
     probability_NC: NDArray[np.float32]
+
+    def take(self, rows: slice | NDArray[np.int64]) -> "Answers":
+        """Return the answers of some examples."""
+        return Answers(*(getattr(self, one.name)[rows] for one in fields(self)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,6 +260,11 @@ def all_exit_logits(backend: Backend, images_NKHW: NDArray[np.float32]) -> NDArr
         features, logits_NC = backend.run(k, features)
         logits_E.append(logits_NC)
     return np.stack(logits_E, axis=1)
+
+
+def join_answers(batches: Sequence[Answers]) -> Answers:
+    """Concatenate the answers of several batches."""
+    return Answers(*(np.concatenate([getattr(batch, one.name) for batch in batches]) for one in fields(Answers)))
 
 
 def no_answers() -> Answers:

@@ -5,19 +5,21 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from elfnet.calibrate.measured_cost import MeasuredCost, TimeBudget
 from elfnet.calibrate.operating_point import OperatingPoint
 from elfnet.errors import RequestError
 from elfnet.inference.backends.build import open_backend
 from elfnet.inference.bundle.one_file import is_one_file, open_one_file
 from elfnet.inference.bundle.read import Bundle, open_bundle
-from elfnet.inference.engine import ABSTAINED, Answers, Engine, PixelEngine
+from elfnet.inference.engine import ABSTAINED, Answers, Engine, PixelEngine, join_answers
 from elfnet.inference.preprocess import ImageLike, Preprocess
+from elfnet.inference.timing import measure_single_images
 
 if TYPE_CHECKING:
     from elfnet.models.staged import StagedNetwork
@@ -58,6 +60,11 @@ class Model:
         engine: Classifies arrays of normalised images.
         preprocess: Makes such arrays from files, PIL images and uint8 arrays.
         class_names: Names by class index.
+        times: Time of the stages for one image at a time on this machine; None until `measure_times`.
+
+    Args:
+        backend: Name of the engine's backend.
+        threads: Threads of the backend; None for its default.
 
     Example:
         >>> import numpy as np
@@ -68,8 +75,18 @@ class Model:
         True
     """
 
-    def __init__(self, engine: Engine, preprocess: Preprocess, class_names: Sequence[str]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        preprocess: Preprocess,
+        class_names: Sequence[str],
+        *,
+        backend: str = DEFAULT_BACKEND,
+        threads: int | None = None,
+    ) -> None:
         self.engine, self.preprocess, self.class_names = engine, preprocess, tuple(class_names)
+        self.times: MeasuredCost | None = None
+        self._backend, self._threads = backend, threads
 
     @property
     def operating_points(self) -> dict[str, OperatingPoint]:
@@ -85,9 +102,34 @@ class Model:
         """Switch the operating point, and return its name.
 
         Args:
-            point: A name, or a budget: the most accurate point whose mean cost is within it.
+            point: A name, or a budget: the most accurate point whose mean cost is within it. A budget in milliseconds
+                per image is text, such as "5ms"; see `measure_times`.
         """
-        return self.engine.set_operating_point(point)
+        return self.engine.set_operating_point(self.resolve(point))
+
+    def resolve(self, point: str | float) -> str | float:
+        """Return the name of the most accurate point within a budget in milliseconds; anything else is returned as is.
+
+        Raises:
+            RequestError: All points take longer on this machine.
+        """
+        budget = TimeBudget.parse(point) if isinstance(point, str) else None
+        if budget is None:
+            return point
+        return self.engine.family.for_budget(budget, times=self.measure_times()).name
+
+    def measure_times(self) -> MeasuredCost:
+        """Measure the time of every stage for one image at a time, once; later calls return the same times."""
+        if self.times is None:
+            height, width, channels = self.preprocess.shape
+            self.times = measure_single_images(
+                self.engine.backend,
+                (channels, height, width),
+                name=self._backend,
+                threads=self._threads,
+                plain_exit=self.engine.family.plain_exit,
+            )
+        return self.times
 
     def predict(
         self,
@@ -102,8 +144,8 @@ class Model:
 
         Args:
             images: One image or an iterable of images. An image is a path, the content of an image file (bytes), a PIL
-                image or a uint8 array.
-            operating_point: Name or budget for this call only; None for the present point.
+                image or a uint8 array. For a network that reads feature rows: one row, or rows (N, K).
+            operating_point: Name or budget for this call only, as in `set_operating_point`; None for the present point.
             top: Number of best classes to return.
             batch: Images per batch; it determines the memory needed.
             resize: Resize files and PIL images to the network's size; if False, refuse other sizes.
@@ -117,7 +159,8 @@ class Model:
         """
         if batch < 1 or top < 1:
             raise RequestError(f"batch={batch} and top={top} must be 1 or more")
-        all_images = as_list(images)
+        all_images = list(np.atleast_2d(images)) if self.preprocess.reads_rows else as_list(images)  # type: ignore[arg-type]
+        operating_point = None if operating_point is None else self.resolve(operating_point)
         answers: list[Prediction] = []
         for start in range(0, len(all_images), batch):
             pixels_NHWK = self.preprocess.stack(all_images[start : start + batch], resize=resize)
@@ -125,20 +168,31 @@ class Model:
         return answers
 
     def answer(
-        self, pixels_NHWK: NDArray[np.uint8], *, operating_point: str | float | None = None, top: int = 5
+        self, pixels_NHWK: NDArray[Any], *, operating_point: str | float | None = None, top: int = 5
     ) -> list[Prediction]:
         """Classify one batch of uint8 images in the network's mode and size."""
         return list(self._predictions(self.classify(pixels_NHWK, operating_point=operating_point), top))
 
-    def classify(self, pixels_NHWK: NDArray[np.uint8], *, operating_point: str | float | None = None) -> Answers:
-        """Classify one batch of uint8 images in the network's mode and size, and return arrays."""
+    def classify(
+        self, pixels_NHWK: NDArray[Any], *, operating_point: str | float | Sequence[str] | None = None
+    ) -> Answers:
+        """Classify one batch of uint8 images in the network's mode and size, and return arrays.
+
+        Args:
+            pixels_NHWK: The images; for a network that reads feature rows, float32 (N, K).
+            operating_point: Name or budget for this call only, or one name per image; None for the present point. The
+                default backend runs images of different points together, others run one point after the other.
+        """
         if isinstance(self.engine, PixelEngine):
             return self.engine.of_pixels(pixels_NHWK, operating_point=operating_point)
-        return self.engine(self.preprocess.normalise(pixels_NHWK), operating_point=operating_point)
+        images_NKHW = self.preprocess.normalise(pixels_NHWK)
+        if operating_point is None or isinstance(operating_point, str | float | int):
+            return self.engine(images_NKHW, operating_point=operating_point)
+        return _one_point_after_the_other(self.engine, images_NKHW, operating_point)
 
     def warm_up(self) -> None:
         """Run every part of the network once, because some are built when they are first used."""
-        blank_NHWK = np.zeros((1, *self.preprocess.shape), dtype=np.uint8)
+        blank_NHWK = np.zeros((1, *self.preprocess.input_shape), dtype=self.preprocess.input_type)
         if isinstance(self.engine, PixelEngine):
             self.engine.of_pixels(blank_NHWK)
         else:
@@ -158,6 +212,14 @@ class Model:
                 cost=float(answers.cost_N[i]),
                 top=tuple((self.class_names[c], float(answers.probability_NC[i, c])) for c in best_T),
             )
+
+
+def _one_point_after_the_other(engine: Engine, images_NKHW: NDArray[np.float32], points: Sequence[str]) -> Answers:
+    if len(points) != len(images_NKHW):
+        raise RequestError(f"{len(points)} operating points for {len(images_NKHW)} images; give one, or one per image")
+    rows = {name: np.flatnonzero([name == other for other in points]) for name in dict.fromkeys(points)}
+    parts = [engine(images_NKHW[rows_of_point], operating_point=name) for name, rows_of_point in rows.items()]
+    return join_answers(parts).take(np.argsort(np.concatenate(list(rows.values()))))
 
 
 def as_list(images: ImageLike | Iterable[ImageLike]) -> list[ImageLike]:
@@ -235,7 +297,7 @@ def load(
         deepest_exit=exit_from_zero(deepest_exit, bundle.family.exits),
         abstain_below=abstain_below,
     )
-    return Model(engine, preprocess, bundle.manifest.class_names)
+    return Model(engine, preprocess, bundle.manifest.class_names, backend=backend, threads=threads)
 
 
 def _load_one_file(
@@ -265,7 +327,7 @@ def _load_one_file(
             threads=threads,
         )
         engine = Engine(opened, bundle.family, deepest_exit=deepest, abstain_below=abstain_below)
-    return Model(engine, preprocess, manifest.class_names)
+    return Model(engine, preprocess, manifest.class_names, backend=backend, threads=threads)
 
 
 def _no_torch_network(path: Path) -> NoReturn:

@@ -6,7 +6,7 @@ opened only to measure them, or for the answers of all exits.
 
 # Shapes: N images, B images that have not left, E exits, C classes, K channels, H height, W width
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from threading import Lock
@@ -21,7 +21,7 @@ from elfnet.exits.policy import Policy
 from elfnet.inference.backends.onnxruntime import OnnxBackend, open_session, session_options
 from elfnet.inference.bundle.one_file import OneFile
 from elfnet.inference.engine import Answers, Backend, Engine, Plan, checked_images, no_answers
-from elfnet.inference.point_inputs import IMAGES, THRESHOLDS, PointInputs, checked_thresholds
+from elfnet.inference.point_inputs import THRESHOLDS, PointInputs, checked_thresholds
 
 OUTPUTS = ["class", "confidence", "probabilities", "exit", "cost"]
 
@@ -48,12 +48,12 @@ class OneFileEngine(Engine):
             raise RequestError(f"threads={threads} must be at least 1; leave it out for one per core")
         self._bundle = bundle
         self._inputs = PointInputs.of(bundle.family)
-        self._session = _LazySession(lambda: (bundle.content, IMAGES), bundle, threads)
+        self._session = _LazySession(lambda: (bundle.content, bundle.input_name), bundle, threads)
         self._normalised = _LazySession(bundle.with_normalised_input, bundle, threads)
         self._preprocess = bundle.manifest.preprocessing.preprocess()
-        self._reads_pixels = bundle.manifest.image_input == "uint8"
+        self._reads_pixels = bundle.manifest.image_input != "float32"
         height, width, channels = self._preprocess.shape
-        self._pixel_shape, self._image_shape = (height, width, channels), (channels, height, width)
+        self._image_shape = (channels, height, width)
         # Opened at once, so that a file that ONNX Runtime cannot read is refused here.
         (self._session if self._reads_pixels else self._normalised).open()
         backend = LazyStages(bundle.exits, lambda: OnnxBackend(bundle.stage_graphs(), threads=threads))
@@ -65,51 +65,70 @@ class OneFileEngine(Engine):
 
     def __call__(self, images_NKHW: NDArray[np.float32], *, operating_point: str | float | None = None) -> Answers:
         """Classify normalised images; see `Engine`."""
-        return self._run(self._normalised, checked_images(images_NKHW, self._image_shape), self.plan(operating_point))
+        images_NKHW = checked_images(images_NKHW, self._image_shape)
+        return self._run(self._normalised, images_NKHW, [self.plan(operating_point)])
 
     def of_pixels(
         self,
-        pixels_NHWK: NDArray[np.uint8],
+        pixels_NHWK: NDArray[Any],
         *,
-        operating_point: str | float | None = None,
+        operating_point: str | float | Sequence[str] | None = None,
         thresholds: NDArray[np.floating[Any]] | None = None,
     ) -> Answers:
-        """Classify uint8 images as `Preprocess.pixels` returns them; the graph normalises them if it can.
+        """Classify images or feature rows as `Preprocess.pixels` returns them; the graph normalises them if it can.
 
         Args:
-            pixels_NHWK: The images.
-            operating_point: Name or budget for this call only; None for the present point.
+            pixels_NHWK: The images, uint8; or feature rows (N, K), float32.
+            operating_point: Name or budget for this call only, or one name per image; None for the present point.
             thresholds: Thresholds in place of those of the operating point, (1, E - 1) or (N, E - 1).
 
         Raises:
             RequestError: An array has another shape or type, or a threshold is not between 0 and 1.
         """
-        if pixels_NHWK.dtype != np.uint8 or pixels_NHWK.shape[1:] != self._pixel_shape:
+        shape, kind = self._preprocess.input_shape, np.dtype(self._preprocess.input_type)
+        if pixels_NHWK.dtype != kind or pixels_NHWK.shape[1:] != shape:
             raise RequestError(
-                f"images are {pixels_NHWK.dtype} of shape {pixels_NHWK.shape}, the network needs uint8 of shape "
-                f"(examples, {', '.join(map(str, self._pixel_shape))}); convert them"
+                f"{'rows' if self._preprocess.reads_rows else 'images'} are {pixels_NHWK.dtype} of shape "
+                f"{pixels_NHWK.shape}, the network needs {kind} of shape "
+                f"(examples, {', '.join(map(str, shape))}); convert them"
             )
-        plan, other_inputs = self.plan(operating_point), None
+        plans, other_inputs = self._plans_of(operating_point, len(pixels_NHWK)), None
         if thresholds is not None:
             other_inputs = {THRESHOLDS: checked_thresholds(thresholds, len(pixels_NHWK), self.family.exits)}
         if not self._reads_pixels:
-            return self._run(self._normalised, self._preprocess.normalise(pixels_NHWK), plan, other_inputs)
-        return self._run(self._session, pixels_NHWK, plan, other_inputs)
+            return self._run(self._normalised, self._preprocess.normalise(pixels_NHWK), plans, other_inputs)
+        return self._run(self._session, pixels_NHWK, plans, other_inputs)
+
+    def _plans_of(self, point: str | float | Sequence[str] | None, images: int) -> list[Plan]:
+        """Return one plan for all images, or one per image."""
+        if point is None or isinstance(point, str | float | int):
+            return [self.plan(point)]
+        if len(point) != images:
+            raise RequestError(f"{len(point)} operating points for {images} images; give one, or one per image")
+        by_name = {name: self.plan(name) for name in set(point)}
+        return list(by_name.values()) if len(by_name) == 1 else [by_name[name] for name in point]
 
     def _run(
         self,
         session: "_LazySession",
         images: NDArray[Any],
-        plan: Plan,
+        plans: Sequence[Plan],
         other_inputs: Mapping[str, NDArray[np.float32]] | None = None,
     ) -> Answers:
         if len(images) == 0:
             return no_answers()
-        inputs = plan.inputs if other_inputs is None else {**plan.inputs, **other_inputs}
+        inputs = plans[0].inputs
+        if len(plans) > 1:
+            inputs = {name: np.concatenate([plan.inputs[name] for plan in plans]) for name in inputs}
+        if other_inputs is not None:
+            inputs = {**inputs, **other_inputs}
         prediction_N, confidence_N, probability_NC, exit_N, cost_N = session.run(images, inputs)
         exit_N -= 1
-        # The same numbers as other engines give, where the graph's float32 is not needed.
-        exact_N = plan.cost_E[exit_N] if other_inputs is None else cost_N.astype(np.float64)
+        exact_N = cost_N.astype(np.float64)
+        if other_inputs is None:
+            # The same numbers as other engines give; the graph's are float32.
+            cost_NE = np.stack([plan.cost_E for plan in plans])
+            exact_N = cost_NE[0][exit_N] if len(plans) == 1 else cost_NE[np.arange(len(exit_N)), exit_N]
         return Answers(prediction_N, confidence_N.astype(np.float64), exit_N, exact_N, probability_NC)
 
 

@@ -77,6 +77,28 @@ def measure_stages(
     )
 
 
+def measure_single_images(
+    backend: Backend,
+    image_shape: tuple[int, int, int],
+    *,
+    name: str,
+    threads: int | None,
+    plain_exit: int | None = None,
+) -> MeasuredCost:
+    """Measure the time of each stage and head for one image at a time, which is what a budget in milliseconds means.
+
+    Every stage runs, so the content of the image does not matter: it is noise.
+
+    Args:
+        backend: The backend to measure.
+        image_shape: (channels, height, width) of an image.
+        name, plain_exit: See `measure_stages`.
+        threads: Threads of the backend; None for its default.
+    """
+    noise_1KHW = np.random.default_rng(0).standard_normal((1, *image_shape), dtype=np.float32)
+    return measure_stages(backend, noise_1KHW, name=name, threads=threads or 0, plain_exit=plain_exit)
+
+
 def taking_turns(
     calls: Mapping[str, Callable[[], object]],
     *,

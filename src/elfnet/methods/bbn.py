@@ -32,8 +32,8 @@ class CumulativeSchedule:
     def __call__(self, batch: TrainingBatch, epoch: int) -> MixedBatch:
         half, share = len(batch.labels_b) // 2, self.share(epoch)
         labels = Labels(batch.labels_b[:half], batch.labels_b[half:], share)
-        # A tensor, so that a compiled forward pass does not need one graph per share.
-        share_tensor = torch.tensor(share, dtype=torch.float32, device=batch.images.device)
+        # A tensor, so that a compiled forward pass does not need one graph per share. `full` waits for nothing.
+        share_tensor = torch.full((), share, dtype=torch.float32, device=batch.images.device)
         return MixedBatch(batch.images, labels, {"share": share_tensor})
 
 

@@ -183,8 +183,8 @@ class ManifoldMixup(PairMixing):
 
     @staticmethod
     def _with_forward_arguments(batch: TrainingBatch, labels: Labels, depth: int, partner_b: Tensor) -> MixedBatch:
-        # A tensor, so that a compiled forward pass does not need one graph per share.
-        share = torch.tensor(labels.share, dtype=torch.float32, device=batch.images.device)
+        # A tensor, so that a compiled forward pass does not need one graph per share. `full` waits for nothing.
+        share = torch.full((), labels.share, dtype=torch.float32, device=batch.images.device)
         return MixedBatch(batch.images, labels, {"depth": depth, "partner_B": partner_b, "share": share})
 
 

@@ -47,6 +47,7 @@ def check_compatible(recipe: "Recipe") -> None:
     """
     for check in (
         _check_model_and_training,
+        _check_best_epoch,
         _check_class_weights,
         _check_losses,
         _check_mixing,
@@ -95,6 +96,27 @@ def _check_model_and_training(recipe: "Recipe") -> None:
             )
     if recipe.train.sync_batch_norm and recipe.exits.after_exit == "drop":
         raise ValueError("train.sync_batch_norm=true needs all stages on every device: set exits.after_exit=mask")
+
+
+def _check_best_epoch(recipe: "Recipe") -> None:
+    """Early stopping and the best epoch need a calibration split that is scored, and one owner of the weights."""
+    train = recipe.train
+    chosen = f"train.patience={train.patience}" if train.patience else "train.keep=best" if train.keep == "best" else ""
+    if not chosen:
+        return
+    if recipe.data.protocol == "ldam-drw":
+        raise ValueError(
+            f"{chosen} needs a calibration split, which data.protocol=ldam-drw does not have; leave it out"
+        )
+    if train.patience and train.patience < train.evaluate_every:
+        raise ValueError(
+            f"{chosen} ends the training before the next evaluation; set it to train.evaluate_every="
+            f"{train.evaluate_every} or more"
+        )
+    if train.patience and recipe.refit.method == "balanced":
+        raise ValueError(f"{chosen} is for a training of one stage; leave it out, or set refit.method=none")
+    if train.keep == "best" and train.ema_decay:
+        raise ValueError("train.keep=best and train.ema_decay both choose the weights to evaluate; set one of them")
 
 
 def _check_class_weights(recipe: "Recipe") -> None:

@@ -65,13 +65,12 @@ _BY_MEANING: dict[str, tuple[str, ...]] = {
     "data.ratio": ("imbalance", "imbalance_ratio", "imb_factor"),
     "model.backbone": ("arch", "architecture", "network", "net", "model"),
     "model.weights": ("pretrained", "checkpoint", "init", "initial_weights"),
+    "train.patience": ("patience", "early_stopping", "early_stop", "early_stopping_patience"),
+    "train.keep": ("save_best", "restore_best_weights", "load_best_model_at_end", "best"),
     "criterion.loss": ("loss", "criterion", "loss_function"),
     "criterion.reweight": ("class_weights", "class_weight", "weights_per_class"),
 }
 _NO_SETTING = {
-    ("patience", "early_stopping", "early_stop"): "training has no early stopping: its learning rate falls to zero in "
-    "the last epoch; shorten it with train.hours or train.epochs, and 'elfnet evaluate --checkpoint best' reads the "
-    "best epoch",
     ("dropout", "drop_rate"): "there is no dropout; train.weight_decay, data.augment and data.policy regularise",
     ("gpu", "gpus", "num_gpus"): "use --devices for the number of GPUs, or train.device",
 }

@@ -223,6 +223,16 @@ class TrainRecipe(Section):
         description="how often the learning rate of warm-up and cosine changes: every step, or once per epoch, as in "
         "much of the published code",
     )
+    patience: Annotated[int, Field(ge=0)] = Field(
+        default=0,
+        description="early stopping: end the training after this many epochs without a better balanced accuracy on the "
+        "calibration split; 0: train all epochs. A cosine or one-cycle schedule is then cut off",
+    )
+    keep: Literal["last", "best"] = Field(
+        default="last",
+        description="weights that a finished run is evaluated, calibrated and exported with: of the last epoch, or of "
+        "the best one on the calibration split",
+    )
     ema_decay: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.0,
         description="decay per step of an exponential moving average of the weights; the average is then evaluated, "

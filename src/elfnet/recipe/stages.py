@@ -74,6 +74,17 @@ def total_epochs(recipe: Recipe) -> int:
     return stages_of(recipe)[-1].end
 
 
+def stops_early(recipe: Recipe, epochs_done: int, best_epoch: int) -> bool:
+    """Whether `train.patience` ends the training after these epochs.
+
+    Args:
+        epochs_done: Number of finished epochs.
+        best_epoch: The best one so far, 0-based; -1 before the first evaluation.
+    """
+    patience = recipe.train.patience
+    return patience > 0 and best_epoch >= 0 and epochs_done - 1 - best_epoch >= patience
+
+
 def final_recipe(recipe: Recipe) -> Recipe:
     """The recipe of the last stage, which describes the final network and loss of a run."""
     return stages_of(recipe)[-1].recipe

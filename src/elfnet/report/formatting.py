@@ -26,6 +26,11 @@ def cost(relative: float | None) -> str:
     return DASH if relative is None else f"{relative:.3f}"
 
 
+def milliseconds(value: float | None) -> str:
+    """Format a time in milliseconds with three digits: 1.2345 -> "1.23"."""
+    return DASH if value is None else f"{value:.3g}" if value < 100 else f"{value:.0f}"
+
+
 def number(value: float | None, digits: int = 3) -> str:
     """Format a number with a fixed number of decimal places."""
     return DASH if value is None else f"{value:.{digits}f}"

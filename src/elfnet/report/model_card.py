@@ -9,18 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elfnet import atomic
-from elfnet.evaluate.metrics import confusion_matrix
+from elfnet.report.figures.confusion import confused_pairs, confusion_of
 from elfnet.report.record import RunRecord, read_run
 from elfnet.run.directory import RunDirectory
 from elfnet.run.results import Metrics
 
-LEADING_POINTS = ("full", "budget=0.5", "within-1")
-"""The points a user would choose: full depth, half the cost, and the cheapest within one point of full depth."""
-MEANINGS = {
-    "full": "full depth",
-    "budget=0.5": "half the cost",
-    "within-1": "cheapest within one point of full depth, by the calibration split",
-}
 MAX_CONFUSIONS, MAX_CLASSES = 5, 30
 NORMAL_95 = 1.96
 
@@ -69,25 +62,18 @@ def _accuracy(record: RunRecord) -> str:
         f"On the {record.results.split} split (n = {record.results.n:,}), which chose neither weights nor thresholds. "
         "Intervals are of 95 %, by the normal approximation for the given number of test examples.",
         "",
-        "| operating point | balanced accuracy, % | all, % | mean cost |",
-        "|---|---|---|---|",
+        f"| operating point | balanced accuracy, % | all, % | mean cost |{' ms per image |' if record.times else ''}",
+        f"|---|---|---|---|{'---|' if record.times else ''}",
     ]
-    for name in LEADING_POINTS:
-        if name in record.family.names():
-            found, error = record.at(name), balanced_error(record.at(name), _confusion(record, name))
-            lines.append(
-                f"| {name}: {MEANINGS[name]} | {100 * found.balanced_accuracy:.1f} ± {100 * error:.1f} | "
-                f"{100 * found.accuracy:.1f} | {found.mean_cost:.2f} |"
-            )
-    return "\n".join([*lines, "", record.cost_note, *(f"- {note}" for note in record.family.notes)])
-
-
-def _confusion(record: RunRecord, point: str) -> NDArray[np.int64] | None:
-    """Examples by label and prediction at a point; None without the exit table."""
-    table = record.table
-    return (
-        None if table is None else confusion_matrix(table.labels_N, record.replayed(point).prediction_N, table.classes)
-    )
+    for name, meaning in record.leading_points().items():
+        found, error = record.at(name), balanced_error(record.at(name), confusion_of(record, name))
+        taken = record.milliseconds(name)
+        lines.append(
+            f"| {name}: {meaning} | {100 * found.balanced_accuracy:.1f} ± {100 * error:.1f} | "
+            f"{100 * found.accuracy:.1f} | {found.mean_cost:.2f} |{'' if taken is None else f' {taken:.3g} |'}"
+        )
+    units = " ".join(note for note in (record.cost_note, record.time_note) if note)
+    return "\n".join([*lines, "", units, *(f"- {note}" for note in record.family.notes)])
 
 
 def balanced_error(metrics: Metrics, confusion_CC: NDArray[np.int64] | None) -> float:
@@ -105,18 +91,13 @@ def balanced_error(metrics: Metrics, confusion_CC: NDArray[np.int64] | None) -> 
 
 
 def _confused(record: RunRecord) -> str:
-    confusion_CC = _confusion(record, "full")
+    confusion_CC = confusion_of(record)
     if confusion_CC is None:
         return ""
-    wrong_CC = confusion_CC - np.diag(np.diag(confusion_CC))
-    order = np.argsort(-wrong_CC, axis=None, kind="stable")[:MAX_CONFUSIONS]
-    pairs = [divmod(int(place), len(wrong_CC)) for place in order]
     names = record.info.data.class_names
     return "\n".join(
-        f"- {_cell(names[label])} taken for {_cell(names[answer])}: {wrong_CC[label, answer]} of "
-        f"{confusion_CC[label].sum()}"
-        for label, answer in pairs
-        if wrong_CC[label, answer]
+        f"- {_cell(names[pair.label])} taken for {_cell(names[pair.answer])}: {pair.count} of {pair.of}"
+        for pair in confused_pairs(confusion_CC, MAX_CONFUSIONS)
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elfnet.calibrate.family import MULTIPLY_ADDS, Family
+from elfnet.calibrate.measured_cost import MeasuredCost
 from elfnet.data.long_tail import GROUP_NAMES, FrequencyGroups
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.exit_table import ExitTable
@@ -37,6 +38,7 @@ class RunRecord:
         family: the operating points, fitted on the calibration split.
         results: their metrics on the test split.
         table: exit table of the test split; None if the file is missing. Some figures need it.
+        times: time of the stages on the machine that calibrated the run; None if it was not measured.
     """
 
     directory: RunDirectory
@@ -47,6 +49,7 @@ class RunRecord:
     family: Family
     results: Results
     table: ExitTable | None
+    times: MeasuredCost | None = None
     _replays: dict[str, Replay] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -119,6 +122,41 @@ class RunRecord:
         """Return the metrics of an operating point on the test split."""
         return self.results.points[point]
 
+    def milliseconds(self, point: str) -> float | None:
+        """Return the mean time per image of the test split at an operating point; None if times were not measured."""
+        if self.times is None:
+            return None
+        return self.times.milliseconds(self.family.point(point).policy, self.at(point).exit_share)
+
+    def all_milliseconds(self) -> dict[str, float] | None:
+        """Return the mean time per image of every operating point; None if times were not measured."""
+        taken = {point.name: self.milliseconds(point.name) for point in self.family.points}
+        return {name: value for name, value in taken.items() if value is not None} or None
+
+    @property
+    def time_note(self) -> str:
+        """A sentence that explains the times; empty if there are none."""
+        if self.times is None:
+            return ""
+        return f"Times: mean milliseconds per image on the machine that calibrated the run ({self.times.how})."
+
+    def leading_points(self) -> dict[str, str]:
+        """Return the points that a user would choose, with what each stands for.
+
+        They are full depth, half the cost, and the cheapest within one point of full depth, as far as the family has
+        them. A family without thresholds per exit has `economic` as its cheapest point within the tolerance.
+        """
+        names, leading = self.family.names(), {"full": "full depth"}
+        if self.plain:
+            return leading
+        if "budget=0.5" in names:
+            leading["budget=0.5"] = "half the cost"
+        if "within-1" in names:
+            leading["within-1"] = "cheapest within one point of full depth, by the calibration split"
+        else:
+            leading["economic"] = "cheapest within the tolerance of accuracy, by the calibration split"
+        return leading
+
     def replayed(self, point: str) -> Replay:
         """Return exit and prediction of every example at an operating point; needs the exit table, cached."""
         assert self.table is not None, "a replay needs the exit table"
@@ -162,6 +200,7 @@ def read_run(run: RunDirectory | str | Path, name: str | None = None) -> RunReco
         family=family,
         results=results,
         table=_open_table(directory, family, results),
+        times=MeasuredCost.open(directory.times_file) if directory.times_file.is_file() else None,
     )
 
 

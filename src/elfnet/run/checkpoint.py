@@ -28,7 +28,7 @@ from elfnet.models.layers import evaluation_mode
 from elfnet.models.staged import StagedNetwork
 from elfnet.parsing import parse_json
 from elfnet.recipe.schema import ModelRecipe, Recipe
-from elfnet.recipe.stages import stage_of_weights
+from elfnet.recipe.stages import stage_of_weights, stops_early, total_epochs
 from elfnet.run.directory import RunDirectory
 from elfnet.run.info import RunInfo
 
@@ -155,6 +155,12 @@ def load_checkpoint(path: Path, *, network: str | None = None, device: str = "cp
     if network is not None:
         require_network(checkpoint, network, path)
     return checkpoint
+
+
+def is_finished(recipe: Recipe, checkpoint: Checkpoint) -> bool:
+    """Whether a run has all its epochs, or was ended by `train.patience`."""
+    best_epoch = int(checkpoint.progress.get("best_epoch", -1))
+    return checkpoint.epochs_done >= total_epochs(recipe) or stops_early(recipe, checkpoint.epochs_done, best_epoch)
 
 
 def require_network(checkpoint: Checkpoint, network: str, path: Path) -> None:

@@ -2,7 +2,7 @@
 
 ```
 RUN/  recipe.toml  run.json  log.jsonl  checkpoints/{last,best}.safetensors  tables/<split>.safetensors
-      policy.json  metrics.json  report.html
+      policy.json  times.json  metrics.json  report.html
 ```
 """
 
@@ -57,6 +57,10 @@ class RunDirectory:
     @property
     def policy_file(self) -> Path:
         return self.root / "policy.json"
+
+    @property
+    def times_file(self) -> Path:
+        return self.root / "times.json"
 
     @property
     def metrics_file(self) -> Path:

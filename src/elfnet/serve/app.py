@@ -12,7 +12,7 @@ from typing import Annotated, Any, Self
 from fastapi import APIRouter, Depends, FastAPI, Header, Request
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -27,6 +27,7 @@ from elfnet.serve.errors import (
     describe_validation_error,
 )
 from elfnet.serve.middleware import HostMiddleware, OriginMiddleware, ResponseMiddleware
+from elfnet.serve.requests import Budget
 from elfnet.serve.responses import ModelInfo, error_responses
 from elfnet.serve.service import Service, get_service
 from elfnet.version import __version__
@@ -153,11 +154,11 @@ async def get_model(service: ServiceDependency) -> Response:
 
 
 class OperatingPointBody(BaseModel):
-    """An operating point by name, or by budget: the most accurate point within this mean cost."""
+    """An operating point by name, or by budget: the most accurate point within a mean cost, or a time such as 5ms."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     operating_point: str | None = None
-    budget: Annotated[float | None, Field(allow_inf_nan=False)] = None
+    budget: Budget | None = None
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:

@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -79,7 +79,7 @@ class Batcher:
         wait_ms: how long the first request of a batch waits for others.
         max_queue: images that may wait.
         default_point: from the filled share of the queue to the operating point of requests that name none.
-        on_batch: called after every call of the engine with operating point, predictions and seconds.
+        on_batch: called after every batch with the operating point of each image, the predictions and the seconds.
     """
 
     call_soon: CallSoon = staticmethod(call_now)
@@ -93,7 +93,7 @@ class Batcher:
         wait_ms: float,
         max_queue: int,
         default_point: Callable[[float], str],
-        on_batch: Callable[[str, Answers, float], None],
+        on_batch: Callable[[Sequence[str], Answers, float], None],
     ) -> None:
         self._model, self._max_batch, self._wait = model, max_batch, wait_ms / 1000.0
         self._max_queue, self._default_point, self._on_batch = max_queue, default_point, on_batch
@@ -160,11 +160,7 @@ class Batcher:
 
     def _work(self) -> None:
         while jobs := self._next_batch():
-            groups: dict[str | float | None, list[_Job]] = {}
-            for job in jobs:
-                groups.setdefault(job.point, []).append(job)
-            for point, group in groups.items():
-                self._compute(point, group)
+            self._compute(jobs)
 
     def _next_batch(self) -> list[_Job]:
         """Wait for the jobs of the next batch, at least one; an empty list ends the thread."""
@@ -188,31 +184,31 @@ class Batcher:
             self._waiting -= images
         return [job for job in taken if not job.future.done()] or self._next_batch()
 
-    def _compute(self, requested: str | float | None, group: list[_Job]) -> None:
+    def _compute(self, jobs: list[_Job]) -> None:
+        """Compute the images of all requests together, each at the operating point of its request."""
         try:
-            point = self._resolve_point(requested)
+            points = [self._resolve_point(job.point) for job in jobs]
+            point_of_image = [point for job, point in zip(jobs, points, strict=True) for _ in job.pixels_NHWK]
             start_time = time.perf_counter()
-            pixels_BHWK = np.concatenate([job.pixels_NHWK for job in group])
-            answers = self._model.classify(pixels_BHWK, operating_point=point)
+            pixels_BHWK = np.concatenate([job.pixels_NHWK for job in jobs])
+            answers = self._model.classify(pixels_BHWK, operating_point=point_of_image)
             seconds = time.perf_counter() - start_time
             self._seconds_per_image += 0.1 * (seconds / len(pixels_BHWK) - self._seconds_per_image)
-            self._on_batch(point, answers, seconds)
+            self._on_batch(point_of_image, answers, seconds)
             results: list[BatchResult] = []
             start = 0
-            for job in group:
+            for job, point in zip(jobs, points, strict=True):
                 rows = slice(start, start + len(job.pixels_NHWK))
                 start = rows.stop
                 logits_EC = None
                 if job.all_exits:
                     images_NKHW = self._model.preprocess.normalise(job.pixels_NHWK)
                     logits_EC = all_exit_logits(self._model.engine.backend, images_NKHW)[0].astype(np.float64)
-                results.append(
-                    BatchResult(point, _select(answers, rows), logits_EC, len(pixels_BHWK), 1000.0 * seconds)
-                )
-            self.call_soon(partial(_set_results, group, results))
+                results.append(BatchResult(point, answers.take(rows), logits_EC, len(pixels_BHWK), 1000.0 * seconds))
+            self.call_soon(partial(_set_results, jobs, results))
         except Exception as error:
             # A failure of one batch must not end the thread.
-            self.call_soon(partial(_set_exception, group, error))
+            self.call_soon(partial(_set_exception, jobs, error))
 
     def _resolve_point(self, requested: str | float | None) -> str:
         if requested is None:
@@ -231,13 +227,3 @@ def _set_exception(group: list[_Job], error: Exception) -> None:
     for job in group:
         if not job.future.done():
             job.future.set_exception(error)
-
-
-def _select(answers: Answers, rows: slice) -> Answers:
-    return Answers(
-        answers.prediction_N[rows],
-        answers.confidence_N[rows],
-        answers.exit_N[rows],
-        answers.cost_N[rows],
-        answers.probability_NC[rows],
-    )

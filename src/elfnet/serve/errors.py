@@ -154,6 +154,8 @@ def describe_validation_error(error: ValidationError, model: type[BaseModel]) ->
     if location[:1] == ("images",) and len(location) > 1:
         # An image is a string or an object, and pydantic reports each problem once for either.
         return 422, f'image {int(location[1]) + 1} must be a base64 string or {{"name": string, "data": base64 string}}'
+    if location[:1] == ("budget",):
+        return 422, "budget must be a finite number, or a time per image as text, such as 5ms"
     return 422, validation_message(first)
 
 

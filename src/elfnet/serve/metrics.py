@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -77,12 +77,13 @@ class RecentAnswers:
         self._answers: deque[tuple[int, int, float, float]] = deque(maxlen=window)
         self._lock = threading.Lock()
 
-    def add(self, point: str, answers: Answers) -> None:
-        """Add the predictions of one batch."""
-        position = self._position[point]
-        rows = zip(answers.exit_N.tolist(), answers.confidence_N.tolist(), answers.cost_N.tolist(), strict=True)
+    def add(self, points: Sequence[str], answers: Answers) -> None:
+        """Add the predictions of one batch; `points` has the operating point of each image."""
+        positions = [self._position[point] for point in points]
+        columns = (answers.exit_N.tolist(), answers.confidence_N.tolist(), answers.cost_N.tolist())
+        rows = list(zip(positions, *columns, strict=True))
         with self._lock:
-            self._answers.extend((position, exit_taken, confidence, cost) for exit_taken, confidence, cost in rows)
+            self._answers.extend(rows)
 
     def stats(self) -> RecentStats:
         """Compute the statistics of the images in the window."""
@@ -206,17 +207,18 @@ class Metrics:
                 gauge.set(value)
                 self._published.add(i)
 
-    def on_batch(self, point: str, answers: Answers, seconds: float) -> None:
-        """Count one call of the engine."""
+    def on_batch(self, points: Sequence[str], answers: Answers, seconds: float) -> None:
+        """Count one batch; `points` has the operating point of each image."""
         images = len(answers.exit_N)
         self._batch.observe(images)
         self._engine.observe(seconds)
-        self._images.labels(point).inc(images)
+        for point in dict.fromkeys(points):
+            self._images.labels(point).inc(points.count(point))
         self._cost.inc(float(answers.cost_N.sum()))
         for k, count in enumerate(np.bincount(answers.exit_N).tolist()):
             if count:
                 self._exits.labels(str(k + 1)).inc(count)
-        self.recent.add(point, answers)
+        self.recent.add(points, answers)
 
     def on_request(self, route: str, status: int, seconds: float) -> None:
         """Count one request; `route` is the path pattern, never a path from a client."""

@@ -5,6 +5,7 @@
 import asyncio
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from elfnet.inference.preprocess import Preprocess
 from elfnet.serve.admission import Slot, read_body
 from elfnet.serve.batcher import BatchResult
 from elfnet.serve.errors import ApiError, overloaded, too_large
-from elfnet.serve.requests import PredictBody, PredictRequest, Upload, parse_request
+from elfnet.serve.requests import BUDGET_DESCRIPTION, PredictBody, PredictRequest, Upload, parse_request
 from elfnet.serve.responses import PredictResponse, error_responses, explain, image_results
 from elfnet.serve.service import Service, get_service
 
@@ -33,7 +34,7 @@ _FORM_SCHEMA = {
     "properties": {
         "image": {"type": "array", "items": {"type": "string", "format": "binary"}},
         "operating_point": {"type": "string"},
-        "budget": {"type": "number"},
+        "budget": {"type": "string", "description": BUDGET_DESCRIPTION},
         "top": {"type": "integer", "minimum": 1, "default": 5},
         "explain": {"type": "boolean", "default": False},
     },
@@ -136,7 +137,7 @@ async def decode_request(
 def _parse_and_open(service: Service, content_type: str, body: bytes) -> tuple[PredictRequest, list[OpenImage]]:
     limits = service.settings
     parsed = parse_request(content_type, body, max_images=limits.max_images)
-    _check_point(service, parsed.point)
+    parsed = replace(parsed, point=_known_point(service, parsed.point))
     image_limits = Limits(max_pixels=limits.max_pixels, max_bytes=limits.max_body_bytes, eight_bit=True)
     images: list[OpenImage] = []
     pixels = 0
@@ -152,13 +153,14 @@ def _parse_and_open(service: Service, content_type: str, body: bytes) -> tuple[P
     return parsed, images
 
 
-def _check_point(service: Service, point: str | float | None) -> None:
+def _known_point(service: Service, point: str | float | None) -> str | None:
+    """Return the name of the operating point of a request; None for the service's point."""
     family = service.model.engine.family
     try:
+        point = None if point is None else service.resolve(point)
         if isinstance(point, str):
-            family.point(point)
-        elif point is not None:
-            family.for_budget(point)
+            return family.point(point).name
+        return None if point is None else family.for_budget(point).name
     except RequestError as error:
         raise ApiError(422, str(error)) from None
 

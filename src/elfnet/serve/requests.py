@@ -46,7 +46,8 @@ class PredictRequest:
 
     Attributes:
         uploads: the image files, at least one.
-        point: name of an operating point, a budget, or None for the service's point.
+        point: name of an operating point, a budget (in milliseconds: text such as `5ms`), or None for the service's
+            point.
         top: how many of the best classes to return per image.
         explain: also return what every exit predicts.
     """
@@ -55,6 +56,12 @@ class PredictRequest:
     point: str | float | None = None
     top: int = 5
     explain: bool = False
+
+
+Budget = Annotated[float, Field(allow_inf_nan=False)] | Annotated[str, Field(pattern=r"^[0-9.eE+-]{1,20} ?ms$")]
+BUDGET_DESCRIPTION = (
+    "instead of a name: use the most accurate point within this mean cost, or within a mean time per image, such as 5ms"
+)
 
 
 class JsonImage(BaseModel):
@@ -73,10 +80,7 @@ class PredictBody(BaseModel):
     operating_point: Annotated[
         str | None, Field(description="name of an operating point; default: the service's operating point")
     ] = None
-    budget: Annotated[
-        float | None,
-        Field(description="instead of a name: use the most accurate point within this mean cost", allow_inf_nan=False),
-    ] = None
+    budget: Annotated[Budget | None, Field(description=BUDGET_DESCRIPTION)] = None
     top: Annotated[int, Field(description="how many of the best classes to return per image", ge=1)] = 5
     explain: Annotated[bool, Field(description="also return what every exit predicts; for one image only")] = False
 
@@ -150,7 +154,7 @@ def _parse_form(parts: "Sequence[FormPart]", max_images: int) -> PredictRequest:
         Upload(_clean_name(part.file_name or "") or f"image {number}", bytes(part.content))
         for number, part in enumerate(files, start=1)
     )
-    budget = _parse_number("budget", fields["budget"]) if fields.get("budget") else None
+    budget = _parse_budget(fields["budget"]) if fields.get("budget") else None
     top = _parse_number("top", fields.get("top") or "5")
     if top != int(top) or top < 1:
         raise ApiError(422, f"top={fields['top']} must be an integer of 1 or more")
@@ -167,10 +171,14 @@ def _strip_data_url(data: str) -> str:
     return data[prefix.end() :] if prefix else data
 
 
-def _choose_point(name: str | None, budget: float | None) -> str | float | None:
+def _choose_point(name: str | None, budget: float | str | None) -> str | float | None:
     if name is not None and budget is not None:
         raise ApiError(422, "operating_point and budget both choose the point; send one of them")
     return budget if name is None else name
+
+
+def _parse_budget(text: str) -> float | str:
+    return text if text.endswith("ms") else _parse_number("budget", text)
 
 
 def _parse_number(name: str, text: str) -> float:

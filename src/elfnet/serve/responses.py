@@ -111,7 +111,9 @@ class ModelInfo(BaseModel):
         cost: cost up to and including each exit.
         head_cost: cost of the head at each exit; included in `cost`.
         calibration: the split on which the operating points were measured, and its number of images.
-        operating_points: thresholds and calibration results of every point.
+        operating_points: thresholds and calibration results of every point; `milliseconds` is the mean time per image
+            on this machine, one image at a time, or None if it was not measured.
+        timing: how the times were measured; None if they were not.
     """
 
     name: str
@@ -125,6 +127,7 @@ class ModelInfo(BaseModel):
     calibration: dict[str, str | int]
     checkpoint_sha256: str
     operating_points: list[dict[str, Any]]
+    timing: str | None
     limits: RequestLimits
 
 
@@ -158,7 +161,14 @@ def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def model_info(model: Model, name: str, limits: RequestLimits) -> ModelInfo:
     """Describe a model."""
-    family, preprocess = model.engine.family, model.preprocess
+    family, preprocess, times = model.engine.family, model.preprocess, model.times
+    points = [
+        {
+            **point.to_dict(),
+            "milliseconds": None if times is None else times.milliseconds(point.policy, point.expected.exit_share),
+        }
+        for point in family.points
+    ]
     return ModelInfo(
         name=name,
         elfnet_version=__version__,
@@ -170,7 +180,8 @@ def model_info(model: Model, name: str, limits: RequestLimits) -> ModelInfo:
         cost_unit=family.cost_unit,
         calibration={"split": family.split, "n": family.n},
         checkpoint_sha256=family.checkpoint_sha256,
-        operating_points=[point.to_dict() for point in family.points],
+        operating_points=points,
+        timing=None if times is None else times.how,
         limits=limits,
     )
 

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from fastapi import Request
 
+from elfnet.calibrate.measured_cost import TimeBudget
 from elfnet.data.images.decode import Limits, UnreadableImageError, open_image, read_bytes
 from elfnet.data.images.silence import silent_decoders
 from elfnet.errors import RequestError
@@ -181,9 +182,20 @@ class Service:
             return self.model.operating_point
         return self.model.engine.family.points[self._shared_point.value].name
 
+    def resolve(self, point: str | float) -> str | float:
+        """Return the name of the most accurate point within a budget in milliseconds; anything else as it is.
+
+        Raises:
+            RequestError: all points take longer, or no times were measured when the service started.
+        """
+        # The model would measure now, beside the requests in progress.
+        if self.model.times is None and isinstance(point, str) and TimeBudget.parse(point) is not None:
+            raise RequestError(f"budget {point} needs times, which this service has not measured; send a mean cost")
+        return self.model.resolve(point)
+
     def set_operating_point(self, point: str | float) -> None:
         """Set the operating point by its name or by a budget, for all processes that share it."""
-        name = self.model.set_operating_point(point)
+        name = self.model.set_operating_point(self.resolve(point))
         if self._shared_point is not None:
             self._shared_point.value = [one.name for one in self.model.engine.family.points].index(name)
 

@@ -12,6 +12,7 @@ import os
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
@@ -22,9 +23,10 @@ from fastapi import FastAPI
 from prometheus_client import start_http_server
 from prometheus_client.multiprocess import mark_process_dead
 from uvicorn.config import STARTUP_FAILURE
-from uvicorn.supervisors.multiprocess import Multiprocess
+from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from elfnet.calibrate.family import Family
+from elfnet.calibrate.measured_cost import MeasuredCost
 from elfnet.errors import ElfnetError, WorkError
 from elfnet.inference.bundle.manifest import identity_of
 from elfnet.inference.bundle.one_file import is_one_file, open_one_file
@@ -39,6 +41,10 @@ from elfnet.sweep.die_with_parent import end_with_parent
 
 logger = logging.getLogger("uvicorn.error")
 
+QUICK_SECONDS = 30.0
+MAX_QUICK_CRASHES = 5
+"""The service ends after this many crashes per worker in a row, each within `QUICK_SECONDS` of a start."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class BundleService:
@@ -50,6 +56,7 @@ class BundleService:
         token: see `Service`.
         samples: folder with sample images.
         backend, variant, threads: see `elfnet.load`; `threads` is per worker.
+        times: time of the stages on this machine; without it, budgets in milliseconds are refused.
     """
 
     bundle: Path
@@ -59,6 +66,7 @@ class BundleService:
     backend: str = DEFAULT_BACKEND
     variant: str | None = None
     threads: int | None = None
+    times: MeasuredCost | None = None
 
 
 def serve_workers(
@@ -87,7 +95,7 @@ def serve_workers(
     app = _WorkerApp(
         served=served,
         settings=served.settings.divide(workers),
-        threads=served.threads or (max(1, (os.cpu_count() or 1) // workers) if workers > 1 else None),
+        threads=threads_per_worker(served.threads, workers),
         identity=identity,
         parent=os.getpid(),
         point=_share_point(family, point),
@@ -104,14 +112,22 @@ def serve_workers(
         config = ServerConfig(app, settings=app.settings, log_level=log_level, factory=True, workers=workers)
         supervisor = Supervisor(config, [bound], metrics_directory=directory)
         supervisor.run()
+        if supervisor.gave_up:
+            raise WorkError(supervisor.gave_up)
         if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes):
             raise WorkError("the service could not start; the message above says why")
+
+
+def threads_per_worker(threads: int | None, workers: int) -> int | None:
+    """Threads of the backend of each worker: as given, or the cores divided among several workers."""
+    return threads or (max(1, (os.cpu_count() or 1) // workers) if workers > 1 else None)
 
 
 def open_points(bundle: Path, variant: str | None) -> tuple[Family, str]:
     """Verify a bundle of any version; returns its operating points and a hash of what it computes."""
     if is_one_file(bundle):
         opened = open_one_file(bundle, variant=variant)
+        opened.manifest.preprocessing.preprocess().require_images("the service")
         return opened.family, hashlib.sha256(opened.content).hexdigest()
     older = open_bundle(bundle, variant=variant or "float32")
     return older.family, identity_of(older.manifest)
@@ -142,6 +158,7 @@ class _WorkerApp:
         if open_points(served.bundle, served.variant)[1] != self.identity:
             raise WorkError(f"{served.bundle} was replaced while it was served; start the service again")
         model = load(served.bundle, backend=served.backend, variant=served.variant, threads=self.threads)
+        model.times = served.times
         samples = read_samples(served.samples)
         return Service(
             model,
@@ -154,20 +171,39 @@ class _WorkerApp:
 
 
 class Supervisor(Multiprocess):
-    """uvicorn's supervisor, which also reports a worker that was replaced."""
+    """uvicorn's supervisor, which also reports a worker that was replaced, and gives up if workers only crash.
+
+    Attributes:
+        gave_up: the reason why no more workers are started; empty as long as they are.
+    """
 
     def __init__(self, config: ServerConfig, sockets: list[socket.socket], *, metrics_directory: str | None) -> None:
         super().__init__(config, sockets)
+        self.gave_up = ""
         self._metrics_directory = metrics_directory
+        self._started: dict[int | None, float] = {}
+        self._quick_crashes = 0
 
     def keep_subprocess_alive(self) -> None:
         before = list(self.processes)
+        self._started = {one.pid: self._started.get(one.pid, time.monotonic()) for one in before}
         super().keep_subprocess_alive()
         for old, new in zip(before, self.processes, strict=True):
             if old is not new and old.pid is not None:
                 logger.warning("worker %d ended with exit code %s and was replaced", old.pid, old.exitcode)
                 if self._metrics_directory is not None:
                     mark_process_dead(old.pid, self._metrics_directory)  # type: ignore[no-untyped-call]
+                self._count_crash(old)
+
+    def _count_crash(self, old: Process) -> None:
+        quick = time.monotonic() - self._started[old.pid] < QUICK_SECONDS
+        self._quick_crashes = self._quick_crashes + 1 if quick else 0
+        if self._quick_crashes >= MAX_QUICK_CRASHES * self.processes_num:
+            self.gave_up = (
+                f"{self._quick_crashes} workers in a row ended within {QUICK_SECONDS:g} s of their start, the last "
+                f"with exit code {old.exitcode}; the service ends. Exit code -9 mostly means too little memory"
+            )
+            self.should_exit.set()
 
 
 def _share_point(family: Family, point: str) -> SharedIndex:

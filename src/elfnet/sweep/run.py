@@ -7,6 +7,7 @@ the sweep under the same path.
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import redirect_stdout
@@ -176,6 +177,7 @@ def _run(sweep: SweepDirectory, cell: Cell, environment: dict[str, str], process
 
 POLL_SECONDS = 0.5
 CANCEL_SECONDS = 20.0
+ATTEMPTS = 3
 
 
 def run_on_ray(
@@ -189,7 +191,7 @@ def run_on_ray(
 ) -> None:
     """Run these cells as tasks, as many at a time as the cluster has room for.
 
-    A run that fails does not stop the others.
+    A run that fails does not stop the others. A run whose process or host is lost is resumed elsewhere.
 
     Args:
         cpus, gpus: resources of each run.
@@ -197,17 +199,26 @@ def run_on_ray(
     """
     # Ray prints messages about its workers; standard output contains results only, for programs that read it.
     with redirect_stdout(sys.stderr), ray_cluster(address, cpus=cpus, gpus=gpus) as ray:
-        # No retries: a run that failed would fail again for the same reason.
+        # Ray itself does not retry: it would repeat the first command, which does not resume the run.
         task: Any = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(_train)
         waiting = {task.remote(train_command(sweep, cell), cpus): cell for cell in cells}
+        lost: Counter[str] = Counter()
         try:
             while waiting:
                 (ready,), _ = ray.wait(list(waiting), num_returns=1)
                 cell = waiting.pop(ready)
                 try:
                     code, output = ray.get(ready)
+                except ray.exceptions.RayTaskError as error:
+                    on_finished(cell, f"its command could not be run on the cluster: {in_short(error)}")
+                    continue
                 except ray.exceptions.RayError as error:
-                    on_finished(cell, f"its process on the cluster was lost: {in_short(error)}")
+                    lost[cell.name] += 1
+                    if lost[cell.name] < ATTEMPTS:
+                        # The process or its host is gone, and another process resumes the run.
+                        waiting[task.remote(train_command(sweep, cell), cpus)] = cell
+                    else:
+                        on_finished(cell, f"its process on the cluster was lost {ATTEMPTS} times: {in_short(error)}")
                     continue
                 sweep.output_file(cell).parent.mkdir(parents=True, exist_ok=True)
                 sweep.output_file(cell).write_text(output)

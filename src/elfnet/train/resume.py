@@ -2,20 +2,21 @@
 
 from dataclasses import dataclass
 from functools import partial
-
-import torch
+from typing import TYPE_CHECKING
 
 from elfnet.errors import RequestError, WorkError
 from elfnet.models.build import resolve_defaults
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import Recipe
 from elfnet.recipe.stages import total_epochs
-from elfnet.run.checkpoint import Checkpoint, require_network, save_checkpoint, signature_of_run
+from elfnet.run.checkpoint import Checkpoint, load_checkpoint, require_network, save_checkpoint, signature_of_run
 from elfnet.run.directory import RunDirectory
 from elfnet.run.info import RunInfo
-from elfnet.train.optimizer import WeightAverage, optimizer_state
+from elfnet.train.optimizer import optimizer_state
 from elfnet.train.prepare import Prepared
-from elfnet.train.pruning import Pruning
+
+if TYPE_CHECKING:
+    from elfnet.train.build import Assembled
 
 OTHER_RUN = "or start another run with --out"
 """What the user can do if a run cannot be resumed."""
@@ -61,30 +62,37 @@ def restore(prepared: Prepared, run: RunDirectory, info: RunInfo) -> RunState:
     return RunState(epochs_done=saved.epochs_done, **saved.progress)
 
 
+def note_score(state: RunState, score: float | None) -> bool:
+    """Update the best epoch by the score of the last one; returns whether it is the best so far."""
+    if score is None or score <= state.best_score:
+        return False
+    state.best_score, state.best_epoch = score, state.epochs_done - 1
+    return True
+
+
 def keep(
     run: RunDirectory,
     signature: str,
     network: StagedNetwork,
-    optimiser: torch.optim.Optimizer,
+    assembled: "Assembled",
     state: RunState,
-    score: float | None,
-    average: WeightAverage | None = None,
-    pruning: Pruning | None = None,
+    *,
+    better: bool,
+    final: str | None = None,
 ) -> None:
-    """Save the checkpoint `last`, and before it `best` if the score is the highest so far.
+    """Save the checkpoint `last`, and before it `best` if the epoch is the best so far.
 
     A kill between the two writes makes a resumed run repeat the epoch.
 
     Args:
         signature: of the network; checked on loading.
-        score: balanced accuracy on the calibration split; None: not evaluated in this epoch.
-        average: moving average of the weights, if there is one; its weights are those to evaluate.
-        pruning: its exit history is saved as well.
+        assembled: its optimizer state and exit history are saved as well. The weights to evaluate are those of its
+            moving average, if there is one.
+        better: from `note_score`.
+        final: in the last epoch of a run, which weights it keeps: `last` or `best`; None in the others.
     """
+    average, pruning = assembled.average, assembled.pruning
     weights = network.state_dict() if average is None else average.network.state_dict()
-    better = score is not None and score > state.best_score
-    if better and score is not None:
-        state.best_score, state.best_epoch = score, state.epochs_done - 1
     progress = {"best_score": state.best_score, "best_epoch": state.best_epoch, "seconds": state.seconds}
     if state.distil_temperature is not None:
         progress["distil_temperature"] = state.distil_temperature
@@ -92,7 +100,9 @@ def keep(
         progress["ema_steps"] = average.steps
     if better:
         save_checkpoint(Checkpoint(signature, state.epochs_done, weights, progress=progress), run.checkpoint("best"))
-    momentum, trained = optimizer_state(optimiser, network), {} if average is None else network.state_dict()
+    momentum, trained = optimizer_state(assembled.optimiser, network), {} if average is None else network.state_dict()
+    if final == "best" and not better and state.best_epoch >= 0:
+        weights, trained = dict(load_checkpoint(run.checkpoint("best")).weights), network.state_dict()
     history = None if pruning is None else pruning.history.streak_N
     last = Checkpoint(signature, state.epochs_done, weights, momentum, progress, trained, history)
     save_checkpoint(last, run.checkpoint("last"))

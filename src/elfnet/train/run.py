@@ -18,8 +18,8 @@ from elfnet.methods.refit.build import FITTED
 from elfnet.models.flops import costly_exits, count_cost
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import Recipe
-from elfnet.recipe.stages import Stage, stages_of, total_epochs
-from elfnet.run.checkpoint import Checkpoint, signature_of_run
+from elfnet.recipe.stages import Stage, stages_of, stops_early, total_epochs
+from elfnet.run.checkpoint import Checkpoint, is_finished, signature_of_run
 from elfnet.run.directory import RunDirectory
 from elfnet.run.info import RunInfo
 from elfnet.run.log import EpochRecord
@@ -39,7 +39,7 @@ from elfnet.train.logging import Logger, Observer, Silent, Watch, open_loggers
 from elfnet.train.machine import device_and_precision, fabric_precision, run_info, set_up_machine
 from elfnet.train.prepare import Prepared, prepare
 from elfnet.train.refit import check_source, fit_run
-from elfnet.train.resume import OTHER_RUN, RunState, check_directory, keep, restore
+from elfnet.train.resume import OTHER_RUN, RunState, check_directory, keep, note_score, restore
 from elfnet.train.statistics import calibration_score, predictions
 
 
@@ -178,7 +178,7 @@ def _train_stages(
     recipe, network, stage, saved = prepared.recipe, prepared.network, prepared.stage, prepared.saved
     state = restore(prepared, run, info)
     observer.started(recipe, info, state.epochs_done)
-    if state.epochs_done >= total_epochs(recipe):
+    if saved is not None and is_finished(recipe, saved):
         return
     loggers = open_loggers(run, recipe, state.epochs_done) if prepared.processes.is_rank0 else []
     loop = _Loop(prepared, run, info, observer, stop_after, loggers)
@@ -234,6 +234,9 @@ class _Loop:
                 self.observer.epoch(record)
                 wanted = self.stop_after is not None and self.stop_after(state.epochs_done)
                 stopped = self.prepared.processes.any(wanted)
+                if stops_early(self.prepared.recipe, state.epochs_done, state.best_epoch):
+                    self._note_early_stop(stage, state, record.learning_rate)
+                    break
         except WorkError as error:
             kept = (
                 f"the checkpoint after {epochs_kept} epochs is intact" if epochs_kept else "there is no checkpoint yet"
@@ -269,19 +272,28 @@ class _Loop:
         state.epochs_done += 1
         state.seconds += seconds
         state.distil_temperature = record.distil_temperature
+        better = note_score(state, score)
         if processes.is_rank0:
             signature = signature_of_run(recipe.model, self.info)
-            keep(
-                self.directory,
-                signature,
-                network,
-                assembled.optimiser,
-                state,
-                score,
-                assembled.average,
-                assembled.pruning,
-            )
+            final = self.prepared.recipe.train.keep if self._is_last(state) else None
+            keep(self.directory, signature, network, assembled, state, better=better, final=final)
         return record
+
+    def _is_last(self, state: RunState) -> bool:
+        whole = self.prepared.recipe
+        ended = state.epochs_done >= total_epochs(whole)
+        return ended or stops_early(whole, state.epochs_done, state.best_epoch)
+
+    def _note_early_stop(self, stage: Stage, state: RunState, rate: float) -> None:
+        """Say that the training ends early, and what that means for its schedule."""
+        train = stage.recipe.train
+        cut = ""
+        if train.schedule != "steps":
+            cut = f"; the {train.schedule} schedule is cut off at a learning rate of {rate:.2g} (train.lr={train.lr:g})"
+        self.observer.note(
+            f"stopped early after epoch {state.epochs_done}/{stage.end}: no better calibration accuracy since epoch "
+            f"{state.best_epoch + 1} (train.patience={train.patience}){cut}"
+        )
 
     def _score(self, network: StagedNetwork, assembled: Assembled) -> float:
         """Balanced accuracy at full depth on the split that is scored; accuracy, if its classes have equal sizes."""

@@ -2,8 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -243,3 +244,35 @@ def test_what_a_bundle_must_not_contain(
     path = tmp_path / "bad.onnx"
     path.write_bytes(changed.SerializeToString())
     assert expected in refused(path)
+
+
+def test_images_of_different_points_share_a_call(
+    write_file: Callable[..., Path], exported_family: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each image gets the answer, exit and cost that it gets in a call at its own point."""
+    model = elfnet.load(write_file(), threads=1)
+    pixels = np.random.default_rng(5).integers(0, 256, (40, 16, 16, 3), dtype=np.uint8)
+    names = exported_family.names()
+    points = [names[i % len(names)] for i in range(len(pixels))]
+    assert isinstance(model.engine, OneFileEngine)
+    calls = []
+    session, run = model.engine._session, model.engine._session.run
+
+    def counted(images: NDArray[np.uint8], inputs: Mapping[str, NDArray[np.float32]]) -> list[Any]:
+        calls.append(len(images))
+        return run(images, inputs)
+
+    monkeypatch.setattr(session, "run", counted)
+    mixed = model.classify(pixels, operating_point=points)
+    assert calls == [40]
+    monkeypatch.undo()
+    for name in set(points):
+        rows = np.flatnonzero([name == other for other in points])
+        alone = model.classify(pixels[rows], operating_point=name)
+        together = mixed.take(rows)
+        assert together.exit_N.tolist() == alone.exit_N.tolist()
+        assert together.prediction_N.tolist() == alone.prediction_N.tolist()
+        assert together.cost_N.tolist() == alone.cost_N.tolist()
+        np.testing.assert_allclose(together.confidence_N, alone.confidence_N, atol=1e-5)
+    with pytest.raises(RequestError, match="2 operating points for 40 images; give one, or one per image"):
+        model.classify(pixels, operating_point=["full", "full"])

@@ -14,9 +14,9 @@ from elfnet.calibrate.line_search import fixed_points
 from elfnet.errors import WorkError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.policy_replay import compute_confidences, replay
-from elfnet.export.parity import compare, engine_points, join_answers, require_parity
+from elfnet.export.parity import compare, engine_points, require_parity
 from elfnet.inference.bundle.manifest import Parity
-from elfnet.inference.engine import Answers, Engine, all_exit_logits
+from elfnet.inference.engine import Answers, Engine, all_exit_logits, join_answers
 
 
 class FromTable:

@@ -106,7 +106,7 @@ class AugmentedSource(InMemorySource):
             rng = numbers.of(row, repeat)
             pixels_rHWK[place] = self._augmentation.augment_array(self._images_NHWK[row], rng)
             holes.append(self._augmentation.holes(height, width, rng))
-        pixels = torch.from_numpy(pixels_rHWK).to(self._device)
+        pixels = torch.from_numpy(pixels_rHWK).to(self._device, non_blocking=True)
         images = normalise_bytes(pixels, mean_K=self._mean_K, std_K=self._std_K)
         return erase(images, holes_tensor(holes)) if self._augmentation.erases else images
 
@@ -121,7 +121,7 @@ class PlainSource(InMemorySource):
 
     def gather(self, epoch: int, request: Request) -> Tensor:  # noqa: ARG002 (evaluation has no epochs)
         """The normalised images of a request, float32 (r, K, H, W) in channels_last memory."""
-        pixels = torch.from_numpy(self._images_NHWK[request.rows_r]).to(self._device)
+        pixels = torch.from_numpy(self._images_NHWK[request.rows_r]).to(self._device, non_blocking=True)
         return normalise(pixels, mean_K=self._mean_K, std_K=self._std_K)
 
 

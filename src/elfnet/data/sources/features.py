@@ -4,6 +4,7 @@
 
 import zipfile
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,35 +57,44 @@ def read_features(file: Path, *, label_column: str, group_column: str) -> Featur
     )
 
 
-def _from_npz(file: Path, group_column: str) -> tuple[NDArray[np.float32], list[Any], list[Any] | None]:
+def read_arrays(file: Path, names: Sequence[str]) -> list[NDArray[Any]]:
+    """Read arrays by name from an .npz file; nothing in it is executed."""
     try:
         # Opened here because NumPy would not close a damaged file.
         with file.open("rb") as content:
             arrays = np.load(content, allow_pickle=False)
             if not isinstance(arrays, NpzFile):
                 raise ValueError("it contains a single array without a name")
-            wanted = ["X", "y", *([group_column] if group_column else [])]
-            for name in wanted:
+            for name in names:
                 if name not in arrays:
                     raise RequestError(
                         f"{file} has no array {name!r}; it has: {', '.join(arrays)}; save the array as {name}"
                     )
-            found = [np.asarray(arrays[name]) for name in wanted]
+            return [np.asarray(arrays[name]) for name in names]
     except ElfnetError:
         raise
     except (OSError, ValueError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         # RuntimeError: encrypted, or compressed by an unsupported method (NotImplementedError).
         raise WorkError(f"cannot read {file}: {error}; it must be an .npz file of plain arrays") from error
+
+
+def label_texts(labels: NDArray[Any], file: Path) -> list[str]:
+    """The array `y` of a file as text; WorkError if it has neither integers nor text, or another shape than (N,)."""
+    if labels.ndim != 1 or labels.dtype.kind not in "iuUS":
+        raise WorkError(
+            f"y in {file} is {labels.dtype} of shape {labels.shape}; it must have integers or text, and shape (N,)"
+        )
+    return list(map(str, labels.astype(str).tolist()))
+
+
+def _from_npz(file: Path, group_column: str) -> tuple[NDArray[np.float32], list[Any], list[Any] | None]:
+    found = read_arrays(file, ["X", "y", *([group_column] if group_column else [])])
     features, labels = found[0], found[1]
     if features.ndim != 2 or features.dtype.kind not in "fiub" or not features.shape[1]:
         raise WorkError(
             f"X in {file} is {features.dtype} of shape {features.shape}; it must have numbers and shape (N, F)"
         )
-    if labels.ndim != 1 or labels.dtype.kind not in "iuUS":
-        raise WorkError(
-            f"y in {file} is {labels.dtype} of shape {labels.shape}; it must have integers or text, and shape (N,)"
-        )
-    text = labels.astype(str).tolist()
+    text = label_texts(labels, file)
     return features.astype(np.float32), text, found[2].astype(str).tolist() if group_column else None
 
 

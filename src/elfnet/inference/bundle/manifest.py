@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from elfnet.errors import WorkError
-from elfnet.inference.preprocess import CHANNELS, RESIZE_RULE, Preprocess
+from elfnet.inference.preprocess import CHANNELS, FEATURE_ROWS, RESIZE_RULE, Preprocess
 from elfnet.parsing import parse_json
 from elfnet.run.json_file import Strict, content_sha256, first_error
 
@@ -131,7 +131,7 @@ ClassName = Annotated[str, AfterValidator(_printable)]
 class Preprocessing(Strict):
     """Settings of the preprocessing; see `Preprocess`."""
 
-    mode: Literal["L", "RGB"]
+    mode: Literal["L", "RGB", "features"]
     height: Annotated[int, Field(gt=0, le=16384)]
     width: Annotated[int, Field(gt=0, le=16384)]
     mean: tuple[float, ...]
@@ -141,7 +141,10 @@ class Preprocessing(Strict):
 
     @model_validator(mode="after")
     def _check_channels(self) -> Self:
-        if not len(self.mean) == len(self.std) == CHANNELS[self.mode]:
+        if self.mode == FEATURE_ROWS:
+            if not (self.height == self.width == 1 and len(self.mean) == len(self.std) > 0):
+                raise ValueError("feature rows need height 1, width 1, and a mean and standard deviation per feature")
+        elif not len(self.mean) == len(self.std) == CHANNELS[self.mode]:
             raise ValueError(f"mode {self.mode} needs {CHANNELS[self.mode]} means and standard deviations")
         return self
 

@@ -53,7 +53,8 @@ def _main(bundle: str, batch: str) -> None:
 
     before = peak_resident_bytes()
     model = load(bundle, threads=1)
-    pixels = np.random.default_rng(0).integers(0, 256, (int(batch), *model.preprocess.shape), dtype=np.uint8)
+    shape = (int(batch), *model.preprocess.input_shape)
+    pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8).astype(model.preprocess.input_type)
     model.predict(pixels, batch=int(batch), operating_point="full" if "full" in model.operating_points else None)
     sys.stdout.write(json.dumps([before, peak_resident_bytes()]))
 

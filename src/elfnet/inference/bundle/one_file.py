@@ -39,6 +39,7 @@ from elfnet.inference.bundle.protobuf import (
 from elfnet.inference.bundle.read import read_family
 from elfnet.inference.bundle.stage_graph import FEATURES, LOGITS, NEXT_FEATURES, PLACE, in_stage, join_parts
 from elfnet.inference.point_inputs import ABSTAIN_BELOW, IMAGES, PointInputs
+from elfnet.inference.preprocess import FEATURE_ROWS
 from elfnet.registry import unknown_name
 from elfnet.run.json_file import Strict
 
@@ -72,7 +73,8 @@ class FileManifest(Strict):
         format_version: Version of this list of fields.
         elfnet_version: The version that wrote the file.
         precision: Precision of the graph.
-        image_input: What the input `images` holds: `uint8` images as in a file, or normalised `float32` ones.
+        image_input: What the input `images` holds: `uint8` images as in a file, or normalised `float32` ones; or
+            `features` for a network whose input `features` holds feature rows.
         class_names: Names by class index.
         default_point: The operating point whose values are the defaults of the inputs.
         operating_points: By name, the value of every input besides the images.
@@ -86,7 +88,7 @@ class FileManifest(Strict):
     format_version: Literal[1] = FORMAT_VERSION
     elfnet_version: str
     precision: Literal["float32", "int8"] = "float32"
-    image_input: Literal["uint8", "float32"] = "uint8"
+    image_input: Literal["uint8", "float32", "features"] = "uint8"
     class_names: tuple[ClassName, ...]
     default_point: str
     operating_points: dict[str, dict[str, tuple[float, ...]]]
@@ -102,6 +104,8 @@ class FileManifest(Strict):
             raise ValueError("class_names is empty")
         if self.precision not in self.variants:
             raise ValueError(f"the variant {self.precision} is missing")
+        if (self.image_input == FEATURE_ROWS) != (self.preprocessing.mode == FEATURE_ROWS):
+            raise ValueError(f"the input is {self.image_input}, the preprocessing is for {self.preprocessing.mode}")
         if self.default_point not in self.operating_points:
             raise ValueError(f"the default point {self.default_point!r} is not an operating point")
         return self
@@ -171,6 +175,11 @@ class OneFile:
         return len(self.manifest.multiply_adds.stages)
 
     @property
+    def input_name(self) -> str:
+        """Name of the input that holds images or feature rows."""
+        return FEATURES if self.manifest.image_input == FEATURE_ROWS else IMAGES
+
+    @property
     def has_defaults(self) -> bool:
         """Whether the inputs besides images have defaults."""
         return ABSTAIN_BELOW in self.parts.weights
@@ -184,7 +193,7 @@ class OneFile:
         """Return the model for images that are normalised already, and the name of its input."""
         name = in_stage(0, FEATURES)
         value = bytes(self.parts.values[name])
-        graph = graph_without(self.parts.graph, prefix=NORMALISE, inputs={IMAGES: (name, value)})
+        graph = graph_without(self.parts.graph, prefix=NORMALISE, inputs={self.input_name: (name, value)})
         return self.parts.header + encode(MODEL_GRAPH, graph), name
 
     def stage_graphs(self) -> list[bytes]:

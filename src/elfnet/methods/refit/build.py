@@ -26,7 +26,7 @@ from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.roles import role_of
 from elfnet.recipe.schema import DataRecipe, ModelRecipe, Recipe
 from elfnet.recipe.stages import final_model, total_epochs
-from elfnet.run.checkpoint import Checkpoint, load_run_checkpoint
+from elfnet.run.checkpoint import Checkpoint, is_finished, load_run_checkpoint
 from elfnet.run.directory import RunDirectory, open_run
 from elfnet.run.info import FitInfo, RefitInfo, RunInfo
 
@@ -214,7 +214,7 @@ def _load_finished(run: RunDirectory, recipe: Recipe, info: RunInfo) -> Checkpoi
     if not run.checkpoint("last").is_file():
         raise RequestError(f"the run in {run.root} has 0 of {epochs} epochs; {hint}")
     last, _ = load_run_checkpoint(run, "last", recipe, info)
-    if last.epochs_done < epochs:
+    if not is_finished(recipe, last):
         raise RequestError(f"the run in {run.root} has {last.epochs_done} of {epochs} epochs; {hint}")
     return last
 

@@ -15,6 +15,7 @@ from elfnet.report.figures.ablation import threshold_ablation
 from elfnet.report.figures.architecture import architecture
 from elfnet.report.figures.base import MUTED, PAPER, FigureOrReason, NoFigure, RunFigure, figure_style, label_text
 from elfnet.report.figures.classes import accuracy_by_class, class_distribution
+from elfnet.report.figures.confusion import confused_images, confusion_figure
 from elfnet.report.figures.exits import confidence_in_true_class, exit_shares_at_points, reliability_by_exit
 from elfnet.report.figures.gallery import images_by_exit
 from elfnet.report.figures.trade_off import (
@@ -43,6 +44,8 @@ RUN_FIGURES: tuple[Callable[[RunRecord], FigureOrReason], ...] = (
     class_distribution,
     confidence_in_true_class,
     accuracy_by_class,
+    confusion_figure,
+    confused_images,
     reliability_by_exit,
     training_curves,
 )
@@ -61,7 +64,7 @@ EXIT_FIGURES: tuple[Callable[[RunRecord], FigureOrReason], ...] = (
 def figures_of_run(record: RunRecord, *, with_images: bool = True) -> Iterator[FigureOrReason]:
     """Yield all figures of one run; a run without early exits has none about exits."""
     for figure in (*RUN_FIGURES, *(() if record.plain else EXIT_FIGURES)):
-        if with_images or figure is not images_by_exit:
+        if with_images or figure not in (images_by_exit, confused_images):
             yield figure(record)
 
 

@@ -186,20 +186,30 @@ def thumbnails(read_images: ImageSource, index_REK: NDArray[np.int64]) -> NDArra
     return answer
 
 
-@styled
-def draw_images_by_exit(gallery: Gallery) -> "Figure":
-    """Draw all images as one raster, which keeps the page small, with frames and names on top."""
-    from matplotlib.patches import Rectangle
-
-    rows, exits, number, height, width, _ = gallery.images_REK.shape
+def raster_of(images_REK: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], int, int]:
+    """Return all images as one raster, which keeps the page small, the distance of its rows, and an image's height."""
+    rows, exits, number, height, width, _ = images_REK.shape
     down, across = height + _GAP, width + _GAP
     exit_width = number * across + _EXIT_GAP
     raster = np.zeros((rows * down - _GAP, exits * exit_width - _EXIT_GAP - _GAP, 4), dtype=np.uint8)
+    for row, k, position in np.ndindex(rows, exits, number):
+        top, left = row * down, k * exit_width + position * across
+        raster[top : top + height, left : left + width] = images_REK[row, k, position]
+    return raster, down, height
+
+
+@styled
+def draw_images_by_exit(gallery: Gallery) -> "Figure":
+    """Draw all images with frames and names on top."""
+    from matplotlib.patches import Rectangle
+
+    rows, exits, number, height, width, _ = gallery.images_REK.shape
+    raster, down, _ = raster_of(gallery.images_REK)
+    across, exit_width = width + _GAP, number * (width + _GAP) + _EXIT_GAP
     figure = new_figure(0.6 + 3.75 * raster.shape[0] / raster.shape[1])
     axes = figure.add_subplot()
     for row, k, position in np.ndindex(rows, exits, number):
         top, left = row * down, k * exit_width + position * across
-        raster[top : top + height, left : left + width] = gallery.images_REK[row, k, position]
         if gallery.wrong_REK[row, k, position]:
             frame = Rectangle((left - 0.5, top - 0.5), width, height, fill=False, edgecolor=_WRONG, linewidth=1.3)
             axes.add_patch(frame)

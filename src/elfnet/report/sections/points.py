@@ -48,16 +48,17 @@ class OperatingPoints:
 def operating_points(record: RunRecord) -> OperatingPoints:
     """Return accuracy by group, cost and exit shares of each operating point."""
     family = record.family
+    units = " ".join(note for note in (record.cost_note, record.time_note) if note)
     caption = (
-        f"{record.measured_on}. {record.cost_note} Thresholds chosen on the {family.split} split, n = {family.n:,}. "
-        f"A dash means no examples."
+        f"{record.measured_on}. {units} Thresholds chosen on the {family.split} split, n = {family.n:,}. A dash means "
+        f"no examples."
     )
     if record.plain:
         return OperatingPoints(_points_table(record, ["full"], caption))
     names, notes = family.names(), _notes(record)
     if len(names) <= MAX_POINTS_IN_ONE_TABLE:
         return OperatingPoints(_points_table(record, names, caption), notes=notes)
-    chosen = [name for name in names if name in CHOSEN_POINTS]
+    chosen = _chosen(record)
     by_rule = tuple(
         _points_table(
             record,
@@ -67,14 +68,23 @@ def operating_points(record: RunRecord) -> OperatingPoints:
         )
         for rule, members in points_by_rule(record).items()
     )
-    return OperatingPoints(_points_table(record, chosen, caption), len(names) - len(chosen), by_rule, notes)
+    others = sum(len(table.rows) for table in by_rule)
+    return OperatingPoints(_points_table(record, chosen, caption), others, by_rule, notes)
+
+
+def _chosen(record: RunRecord) -> list[str]:
+    """Return the points of the main table: those a user would choose, then `accurate` and `economic` if they differ."""
+    leading = list(record.leading_points())
+    others = [name for name in CHOSEN_POINTS if name not in leading and record.family.point(name).same_as != "full"]
+    return leading + others
 
 
 def points_by_rule(record: RunRecord) -> dict[str, list[str]]:
-    """Return the names of the points that are not among the chosen ones, by the rule that found their thresholds."""
+    """Return the names of the points that are not in the main table, by the rule that found their thresholds."""
     rules: dict[str, list[str]] = {}
+    chosen = (*_chosen(record), *CHOSEN_POINTS)
     for point in record.family.points:
-        if point.name not in CHOSEN_POINTS:
+        if point.name not in chosen:
             rules.setdefault(point.rule, []).append(point.name)
     return rules
 
@@ -94,6 +104,7 @@ def _points_table(record: RunRecord, names: Sequence[str], caption: str, *, fold
         *(Heading(name, "accuracy, %") for name in ("all", *GROUP_NAMES, "balanced")),
         Heading("mean", "cost"),
         Heading("worst", "cost"),
+        *([Heading("ms per image")] if record.times else []),
         *(Heading(f"{k + 1}", "share of examples at exit, %") for k in range(record.exits)),
     ]
     some_chosen = len(names) > len(CHOSEN_POINTS)
@@ -115,6 +126,7 @@ def _points_row(record: RunRecord, name: str) -> list[Cell | str]:
         *(percent_cell(accuracy) for accuracy in accuracies),
         cost_cell(point.mean_cost),
         cost_cell(point.worst_cost),
+        *([Cell(fmt.milliseconds(record.milliseconds(name)), record.milliseconds(name))] if record.times else []),
         *(percent_cell(share) for share in point.exit_share),
     ]
 

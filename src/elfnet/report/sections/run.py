@@ -8,6 +8,7 @@ import tomli_w
 from elfnet.recipe.stages import total_epochs
 from elfnet.report import formatting as fmt
 from elfnet.report.figures.architecture import architecture
+from elfnet.report.figures.confusion import confused_images, confusion_figure
 from elfnet.report.figures.exits import exit_shares_at_points
 from elfnet.report.figures.gallery import images_by_exit
 from elfnet.report.figures.trade_off import accuracy_against_cost, cost_histogram
@@ -26,21 +27,21 @@ from elfnet.report.summary import summary
 from elfnet.report.svg import figure_grid
 from elfnet.run.log import reweighting_start
 
-_MEANINGS = {
-    "full": "no early exits",
-    "accurate": "most accurate on the calibration split",
-    "economic": "cheapest within the tolerance of accuracy",
-}
-
 
 @dataclass(frozen=True)
 class Card:
-    """Accuracy and cost of one operating point; `balanced_accuracy` is empty if it equals the accuracy."""
+    """Accuracy and cost of one operating point.
+
+    Attributes:
+        balanced_accuracy: empty if it equals the accuracy.
+        time: milliseconds per image; empty if times were not measured.
+    """
 
     name: str
     accuracy: str
     balanced_accuracy: str
     cost: str
+    time: str
     note: str
 
 
@@ -68,6 +69,7 @@ class RunSection:
     exit_table: Table
     exit_figures: FigureGrid
     classes: FigureGrid
+    confusion: FigureGrid
     gallery: FigureGrid | None
     training: FigureGrid
     provenance: Table
@@ -95,7 +97,7 @@ def run_section(record: RunRecord, key: str, *, with_images: bool) -> RunSection
         source=record.recipe.data.source,
         network=record.network,
         plain=record.plain,
-        cards=tuple(_card(record, name) for name in (("full",) if record.plain else _MEANINGS)),
+        cards=tuple(_card(record, name, meaning) for name, meaning in record.leading_points().items()),
         summary=summary(record),
         slider=budget_slider([record], key),
         points=operating_points(record),
@@ -103,6 +105,7 @@ def run_section(record: RunRecord, key: str, *, with_images: bool) -> RunSection
         exit_table=exit_table(record),
         exit_figures=exit_figures(record, key),
         classes=class_figures(record, key),
+        confusion=figure_grid(key, confusion_figure(record), *([confused_images(record)] if with_images else [])),
         gallery=gallery,
         training=figure_grid(key, architecture(record), *settings, training_curves(record)),
         provenance=_provenance(record),
@@ -110,15 +113,16 @@ def run_section(record: RunRecord, key: str, *, with_images: bool) -> RunSection
     )
 
 
-def _card(record: RunRecord, name: str) -> Card:
-    point = record.at(name)
+def _card(record: RunRecord, name: str, meaning: str) -> Card:
+    point, time = record.at(name), record.milliseconds(name)
     accuracy, balanced = fmt.percent(point.accuracy), fmt.percent(point.balanced_accuracy)
     return Card(
-        name="full depth" if name == "full" else record.point_label(name),
+        name=name,
         accuracy=accuracy,
         balanced_accuracy="" if balanced == accuracy else balanced,
         cost=fmt.cost(point.mean_cost),
-        note="a plain network" if record.plain else _MEANINGS[name],
+        time="" if time is None else fmt.milliseconds(time),
+        note="a plain network" if record.plain else meaning,
     )
 
 

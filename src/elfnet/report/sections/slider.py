@@ -12,9 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from elfnet.data.long_tail import GROUP_NAMES
+from elfnet.exits.policy import Policy
 from elfnet.report import formatting as fmt
 from elfnet.report.html import Heading, Table
 from elfnet.report.record import RunRecord
+from elfnet.run.results import CurvePoint
 
 STEP = 0.005
 MAX_TABLE_ROWS = 24
@@ -30,6 +32,7 @@ class BudgetPoint:
         limit: the lowest budget that admits the point.
         rank: the rule chooses the admitted point with the highest rank.
         mean_cost, accuracy, exit_share: on the test split.
+        milliseconds: mean time per image on the test split; None if times were not measured.
         accuracy_by_group: on the test split, for many, medium and few.
     """
 
@@ -40,6 +43,13 @@ class BudgetPoint:
     accuracy: float
     accuracy_by_group: tuple[float | None, ...]
     exit_share: tuple[float, ...]
+    milliseconds: float | None = None
+
+    @property
+    def cost_and_time(self) -> str:
+        """The mean cost, and the time if it was measured: "0.500 (1.23 ms)"."""
+        taken = "" if self.milliseconds is None else f" ({fmt.milliseconds(self.milliseconds)} ms)"
+        return fmt.cost(self.mean_cost) + taken
 
 
 @dataclass(frozen=True)
@@ -74,9 +84,18 @@ def _curve_points(record: RunRecord) -> tuple[BudgetPoint, ...]:
             accuracy=point.accuracy,
             accuracy_by_group=tuple(point.accuracy_by_group[group] for group in GROUP_NAMES),
             exit_share=point.exit_share,
+            milliseconds=_uniform_time(record, point),
         )
         for point in record.results.curve
     )
+
+
+def _uniform_time(record: RunRecord, point: CurvePoint) -> float | None:
+    if record.times is None:
+        return None
+    # Where nobody may exit, the head is not run.
+    policy = Policy("s", (point.threshold,) * (record.exits - 1), record.family.confidence_scale)
+    return record.times.milliseconds(policy, point.exit_share)
 
 
 def _family_points(record: RunRecord) -> tuple[BudgetPoint, ...]:
@@ -94,6 +113,7 @@ def _family_points(record: RunRecord) -> tuple[BudgetPoint, ...]:
                 accuracy=measured.accuracy,
                 accuracy_by_group=tuple(measured.accuracy_by_group[group] for group in GROUP_NAMES),
                 exit_share=measured.exit_share,
+                milliseconds=record.milliseconds(point.name),
             )
         )
     return tuple(points)
@@ -109,7 +129,7 @@ def points_json(rule: BudgetRule) -> list[list[str | float]]:
             point.label,
             round(point.limit, 6),
             round(point.rank, 9),
-            fmt.cost(point.mean_cost),
+            point.cost_and_time,
             *(fmt.percent(accuracy) for accuracy in (point.accuracy, *point.accuracy_by_group)),
             *(fmt.percent(share) for share in point.exit_share),
         ]
@@ -166,6 +186,7 @@ def budget_slider(records: Sequence[RunRecord], key: str) -> Slider | None:
     # From the cost of full depth on, no point is better than full depth.
     lowest, highest = _next_step(cheapest), _next_step(max(record.at("full").mean_cost for record in records))
     measured_on = ", ".join(dict.fromkeys(record.measured_on for record in records))
+    time_note = next((f"{record.time_note} " for record in records if record.times), "")
     return Slider(
         key=key,
         lowest=lowest,
@@ -174,7 +195,8 @@ def budget_slider(records: Sequence[RunRecord], key: str) -> Slider | None:
         rules=tuple(rule.title for rule in _longest(rules)),
         points=[[points_json(rule) for rule in of_run] for of_run in rules],
         panels=tuple(_panel(record, record.name if several else "") for record in records),
-        note=f"{records[0].cost_note} {measured_on}. A dash means no examples, or no point within the budget.",
+        note=f"{records[0].cost_note} {time_note}{measured_on}. A dash means no examples, or no point within the "
+        "budget.",
         tables=_tables(records, rules, lowest, highest),
     )
 
@@ -232,6 +254,6 @@ def _row(point: BudgetPoint | None) -> list[str]:
     return [
         point.label,
         *(fmt.percent(accuracy) for accuracy in (point.accuracy, *point.accuracy_by_group)),
-        fmt.cost(point.mean_cost),
+        point.cost_and_time,
         " / ".join(fmt.percent(share) for share in point.exit_share),
     ]

@@ -6,7 +6,7 @@ import { Curve } from "./curve.js";
 import { Gallery } from "./gallery.js";
 import { Journey, showElsewhere } from "./journey.js";
 import { ladder } from "./ladder.js";
-import { cost, element, percent } from "./text.js";
+import { cost, costAndTime, element, percent } from "./text.js";
 import { Traffic } from "./traffic.js";
 
 const at = (id) => document.getElementById(id);
@@ -19,6 +19,8 @@ async function start() {
   at("model-line").textContent =
     `${model.class_names.length} classes, ${model.exits} exits, ${model.image.width} \u00d7 ${model.image.height} pixels, ` +
     `${model.operating_points.length} operating points from ${model.calibration.n.toLocaleString("en")} calibration images`;
+
+  at("dial-timing").textContent = model.timing === null ? "" : `Times are means per image on the machine of the service: ${model.timing}.`;
 
   const points = new Map(model.operating_points.map((point) => [point.name, point]));
   const rungs = ladder(model.operating_points, inForce.operating_point);
@@ -42,7 +44,7 @@ async function start() {
     at("dial-reset").disabled = !state.own;
     at("dial-text").replaceChildren(
       element("strong", { text: `${point.name}${state.own ? ", for this page" : ", the service\u2019s point"}` }),
-      `accuracy ${percent(point.expected.balanced_accuracy, 1)}, mean cost ${cost(point.expected.mean_cost)}, at most ${cost(point.expected.worst_cost)}`,
+      `accuracy ${percent(point.expected.balanced_accuracy, 1)}, mean cost ${costAndTime(point)}, at most ${cost(point.expected.worst_cost)}`,
     );
     gallery.show(point);
     if (state.image === null) {

@@ -1,6 +1,6 @@
 // Accuracy against cost, with a handle for the operating point: mouse, touch and keyboard.
 
-import { drawing, percent, cost } from "./text.js";
+import { costAndTime, drawing, percent } from "./text.js";
 
 const BOX = { left: 56, right: 18, top: 14, bottom: 46 };
 
@@ -64,7 +64,7 @@ export class Curve {
     this.handle.setAttribute("aria-valuenow", String(rung + 1));
     this.handle.setAttribute(
       "aria-valuetext",
-      `${point.name}: accuracy ${percent(point.expected.balanced_accuracy, 1)}, mean cost ${cost(point.expected.mean_cost)}`,
+      `${point.name}: accuracy ${percent(point.expected.balanced_accuracy, 1)}, mean cost ${costAndTime(point)}`,
     );
     const ends = { x1: x, y1: y };
     for (const [name, value] of Object.entries({ ...ends, x2: x, y2: this.height - BOX.bottom })) this.guides[0].setAttribute(name, value);

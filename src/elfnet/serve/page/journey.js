@@ -60,10 +60,11 @@ class Stage {
   }
 
   showImage(point, seen, i) {
+    // An exit that was not computed has no confidence.
     const confidence = seen.confidence_by_exit[i];
-    this.level.style.width = percent(confidence, 2).replace(" ", "");
+    this.level.style.width = percent(confidence ?? 0, 2).replace(" ", "");
     this.level.style.transitionDelay = `${0.12 * i}s`;
-    this.says.textContent = `${seen.label_by_exit[i]}, ${percent(confidence, 1)}`;
+    this.says.textContent = confidence === null ? "\u2013" : `${seen.label_by_exit[i]}, ${percent(confidence, 1)}`;
     const exit = i + 1;
     this.item.className = `stage${exit === seen.exit ? " left" : ""}${exit > seen.exit ? " beyond" : ""}`;
     if (exit === seen.exit) this.note.textContent = this.last ? "exits here, at the last exit" : `exits here: above ${percent(this.limit, 1)}`;

@@ -2,7 +2,10 @@
 
 export const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)} %`;
 export const cost = (value) => value.toFixed(2);
-export const milliseconds = (value) => (value < 10 ? value.toFixed(1) : value.toFixed(0)) + " ms";
+export const milliseconds = (value) => (value < 1 ? value.toFixed(2) : value < 10 ? value.toFixed(1) : value.toFixed(0)) + " ms";
+/** The mean cost of an operating point, and its time on the machine of the service if that was measured. */
+export const costAndTime = (point) =>
+  cost(point.expected.mean_cost) + (point.milliseconds === null ? "" : ` (${milliseconds(point.milliseconds)})`);
 /** Rounded up, so that a size above a limit also looks so. */
 export const megabytes = (bytes) => `${Math.ceil(bytes / 1e4) / 100} MB`;
 

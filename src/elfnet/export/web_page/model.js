@@ -1,0 +1,102 @@
+// The network in the browser: one ONNX file that stops early, run by ONNX Runtime Web on one thread.
+
+import * as ort from "./onnxruntime/ort.wasm.bundle.min.mjs";
+import { verifiedMetadata } from "./metadata.js";
+
+const MAX_RUNTIME_MESSAGE = 200;
+
+/** Fetch a file, verify it, and return the `Model` in it. An error has a message for people. */
+export async function openModel(url = "model.onnx") {
+  const bytes = await fetched(url);
+  const metadata = verifiedMetadata(bytes, url);
+  ort.env.wasm.numThreads = 1;
+  ort.env.wasm.wasmPaths = { wasm: new URL("onnxruntime/ort-wasm-simd-threaded.wasm", import.meta.url).href };
+  ort.env.logLevel = "error";
+  try {
+    const model = new Model(metadata, await ort.InferenceSession.create(bytes, { executionProviders: ["wasm"] }));
+    await model.classify(new Uint8Array(model.imageSize), model.inputsOf(model.defaultPoint));
+    return model;
+  } catch (error) {
+    throw new Error(`${url} does not run in this browser (${String(error.message ?? error).slice(0, MAX_RUNTIME_MESSAGE)}); export the folder again`);
+  }
+}
+
+async function fetched(url) {
+  const response = await fetch(url).catch(() => null);
+  if (!response?.ok) throw new Error(`${url} cannot be loaded (${response ? `status ${response.status}` : "no connection"}); copy the whole folder to the server`);
+  return new Uint8Array(await response.arrayBuffer());
+}
+
+export class Model {
+  constructor(metadata, session) {
+    this.session = session;
+    this.classNames = metadata.class_names;
+    this.preprocessing = metadata.preprocessing;
+    this.defaultPoint = metadata.default_point;
+    this.inputs = metadata.operating_points;
+    this.family = metadata.variants[metadata.precision].family;
+    this.exits = this.family.cost.length;
+    const { mode, height, width } = this.preprocessing;
+    this.shape = [height, width, mode === "RGB" ? 3 : 1];
+    this.imageSize = this.shape.reduce((product, side) => product * side);
+  }
+
+  /** The inputs of an operating point, by name. */
+  inputsOf(point) {
+    if (!(point in this.inputs)) throw new Error(`there is no operating point '${point}'; choose from: ${Object.keys(this.inputs).join(", ")}`);
+    return this.inputs[point];
+  }
+
+  /**
+   * Classify images.
+   * @param pixels Uint8Array: one image after the other, each height x width x channels.
+   * @param inputs By name, one row for all images, or one row per image, in one flat array.
+   * @returns One `{classIndex, confidence, exit, cost, probabilities}` per image; exits count from 1, and `classIndex` is null where the model abstains.
+   */
+  async classify(pixels, inputs) {
+    const images = this.requirePixels(pixels);
+    const feeds = { images: new ort.Tensor("uint8", pixels, [images, ...this.shape]) };
+    for (const [name, own] of Object.entries(this.inputsOf(this.defaultPoint))) feeds[name] = tensorOf(name, inputs[name], own.length, images);
+    const found = await this.session.run(feeds);
+    const classes = this.classNames.length;
+    return Array.from({ length: images }, (_, i) => {
+      const index = Number(found.class.data[i]);
+      return {
+        classIndex: index < 0 ? null : index,
+        confidence: found.confidence.data[i],
+        exit: Number(found.exit.data[i]),
+        cost: found.cost.data[i],
+        probabilities: found.probabilities.data.slice(i * classes, (i + 1) * classes),
+      };
+    });
+  }
+
+  /** The answer at every exit, one call each: the others are closed with a threshold of 1, the exit's own is 0. */
+  async atEveryExit(pixels, inputs) {
+    const answers = [];
+    for (let k = 0; k < this.exits; k++) {
+      const thresholds = Array.from({ length: this.exits - 1 }, (_, j) => (j === k ? 0 : 1));
+      const [answer] = await this.classify(pixels, { ...inputs, thresholds });
+      answers.push(answer);
+    }
+    return answers;
+  }
+
+  requirePixels(pixels) {
+    if (!(pixels instanceof Uint8Array)) throw new Error("images must be a Uint8Array; convert them");
+    if (pixels.length === 0 || pixels.length % this.imageSize) {
+      throw new Error(`the images have ${pixels.length} bytes; give ${this.imageSize} (${this.shape.join(" x ")}) for each`);
+    }
+    return pixels.length / this.imageSize;
+  }
+}
+
+function tensorOf(name, given, width, images) {
+  const values = Float32Array.from(given ?? []);
+  const rows = values.length / width;
+  if (rows !== 1 && rows !== images) throw new Error(`${name} has ${values.length} numbers; give ${width}, or ${width} for each of ${images} images`);
+  if (name === "thresholds" && !values.every((value) => value >= 0 && value <= 1)) {
+    throw new Error("a threshold is not between 0 and 1; give probabilities, 1 for nobody leaves");
+  }
+  return new ort.Tensor("float32", values, [rows, width]);
+}

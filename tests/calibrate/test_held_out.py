@@ -1,0 +1,76 @@
+"""The accuracy to expect: folds, intervals, and that no example is judged by thresholds that it chose."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from elfnet.calibrate.fit import FamilyRequest, fit_family
+from elfnet.calibrate.held_out import held_out_accuracies, interval, stratified_folds
+from elfnet.calibrate.run import with_held_out
+from elfnet.evaluate.exit_table import ExitTable
+from elfnet.exits.policy import Policy, full_depth
+
+TableFactory = Callable[..., ExitTable]
+
+
+def test_folds_are_stratified() -> None:
+    labels_N = np.repeat([0, 1, 2], [50, 23, 4])
+    fold_N = stratified_folds(labels_N, 5, seed=3)
+    for label in range(3):
+        sizes = np.bincount(fold_N[labels_N == label], minlength=5)
+        assert sizes.max() - sizes.min() <= 1
+    assert np.array_equal(fold_N, stratified_folds(labels_N, 5, seed=3))
+    assert not np.array_equal(fold_N, stratified_folds(labels_N, 5, seed=4))
+
+
+def test_the_interval_is_stratified_by_class(make_table: TableFactory) -> None:
+    labels_N = np.repeat(np.arange(6), [100, 50, 20, 10, 5, 5])
+    table = replace(
+        make_table(190),
+        labels_N=labels_N,
+        target_C=np.full(6, 1 / 6),
+        class_counts_C=np.array([500, 200, 90, 50, 9, 5]),
+    )
+    right_N = np.arange(190) % 2 == 0
+    found = interval(right_N, table)
+    by_class = [right_N[labels_N == c] for c in range(6)]
+    assert found.accuracy == pytest.approx(np.mean([one.mean() for one in by_class]))
+    variance = 0.0
+    for one in by_class:
+        p = (one.sum() + 1) / (len(one) + 2)
+        variance += (1 / 6) ** 2 * p * (1 - p) / len(one)
+    assert found.high - found.low == pytest.approx(2 * 1.96 * variance**0.5)
+    certain = interval(np.ones(190, dtype=np.bool_), table)
+    assert (certain.accuracy, certain.high) == (pytest.approx(1.0), 1.0)
+    assert certain.low < 0.99
+
+
+def test_no_example_is_judged_by_what_it_chose(make_table: TableFactory) -> None:
+    table = make_table(300)
+    seen: list[ExitTable] = []
+
+    def fit(part: ExitTable) -> dict[str, Policy]:
+        seen.append(part)
+        return {"full": full_depth(part.exits, part.confidence_scale)}
+
+    found = held_out_accuracies(table, fit)["full"]
+    assert [part.examples for part in seen] == [240] * 5
+    # Full depth needs no fit, so its cross-validated accuracy is its accuracy.
+    assert found.accuracy == pytest.approx(float((table.logits_NEC[:, -1].argmax(axis=1) == table.labels_N).mean()))
+
+
+def test_fitted_points_are_estimated_lower_than_on_their_own_examples(make_table: TableFactory) -> None:
+    """With few examples and many thresholds, the accuracy on the fitted examples is too high on average."""
+    request = FamilyRequest(search=(0.3, 0.5, 0.8), budgets=(0.5,), geometric_budgets=())
+    gaps = []
+    for seed in range(4):
+        table = make_table(90, seed=seed)
+        family = with_held_out(fit_family(table, request), table, request)
+        point = family.point("budget=0.5")
+        assert point.held_out is not None
+        assert point.held_out.low < point.held_out.accuracy < point.held_out.high
+        gaps.append(point.expected.accuracy - point.held_out.accuracy)
+        assert any(note.startswith("accuracy to expect") for note in family.notes)
+    assert np.mean(gaps) > 0
