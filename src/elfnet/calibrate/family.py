@@ -72,8 +72,8 @@ class Family:
             of a point may have its own adjustment, with the same prior.
 
     Example:
-        >>> from elfnet import calibrate_run, open_run
-        >>> family = calibrate_run(open_run("runs/first"))
+        >>> from elfnet import Family, open_run
+        >>> family = Family.open(open_run("runs/first").policy_file)
         >>> family.points[0].policy.name
         'full'
     """

@@ -86,9 +86,9 @@ class FamilyRequest:
         risk: points with a guarantee.
 
     Example:
-        >>> from elfnet import FamilyRequest, calibrate_run, open_run
+        >>> from elfnet import FamilyRequest, evaluate_run, fit_family, open_run
         >>> request = FamilyRequest(search=[0.5, 0.9], budgets=(0.5, 0.8), geometric_budgets=())
-        >>> family = calibrate_run(open_run("runs/first"), request)
+        >>> family = fit_family(evaluate_run(open_run("runs/first"), "calibration"), request)
         >>> [point.policy.name for point in family.points if "budget" in point.policy.name]
         ['budget=0.5', 'budget=0.8']
     """

@@ -161,9 +161,9 @@ def measure_run(
     """Measure a family on the test split of its run and write metrics.json.
 
     Example:
-        >>> from elfnet import calibrate_run, measure_run, open_run
+        >>> from elfnet import Family, measure_run, open_run
         >>> run = open_run("runs/first")
-        >>> measure_run(run, calibrate_run(run)).n
+        >>> measure_run(run, Family.open(run.policy_file)).n
         60
     """
     with run.lock():

@@ -27,9 +27,9 @@ def measure(table: ExitTable, replayed: Replay, *, with_confusion: bool = True) 
         RequestError: the table has no examples.
 
     Example:
-        >>> from elfnet import calibrate_run, evaluate_run, measure, open_run, replay
+        >>> from elfnet import Family, evaluate_run, measure, open_run, replay
         >>> run = open_run("runs/first")
-        >>> table, family = evaluate_run(run, "test"), calibrate_run(run)
+        >>> table, family = evaluate_run(run, "test"), Family.open(run.policy_file)
         >>> metrics = measure(table, replay(table, family.points[0].policy))
         >>> 0 <= metrics.accuracy <= 1
         True

@@ -140,9 +140,9 @@ def replay(source: ExitTable | ExitConfidences, policy: Policy) -> Replay:
         RequestError: the policy does not fit the table or the confidences.
 
     Example:
-        >>> from elfnet import calibrate_run, evaluate_run, open_run, replay
+        >>> from elfnet import Family, evaluate_run, open_run, replay
         >>> run = open_run("runs/first")
-        >>> full = calibrate_run(run).points[0].policy
+        >>> full = Family.open(run.policy_file).points[0].policy
         >>> replay(evaluate_run(run, "test"), full).exit_N.min()  # at full depth all examples take the last exit
         np.int64(3)
     """

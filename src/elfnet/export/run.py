@@ -100,9 +100,9 @@ def export_run(
     Example:
         >>> from pathlib import Path
         >>> from elfnet import export_run, open_run
-        >>> exported = export_run(open_run("runs/first"), Path("copy.onnx"), measure_memory=None)
+        >>> exported = export_run(open_run("runs/first"), Path("digits.onnx"), measure_memory=None)
         >>> exported.path.name
-        'copy.onnx'
+        'digits.onnx'
     """
     path = run.root / f"{run.root.resolve().name}.onnx" if out is None else out
     smaller = path.with_name(f"{path.stem}-int8{path.suffix}") if "int8" in precisions else None

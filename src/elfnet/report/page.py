@@ -45,10 +45,8 @@ def write_report(
         WorkError: files of a run are damaged, or the report cannot be written.
 
     Example:
-        >>> from elfnet import calibrate_run, measure_run, open_run, write_report
-        >>> run = open_run("runs/first")
-        >>> results = measure_run(run, calibrate_run(run))
-        >>> write_report([run], with_images=False).name
+        >>> from elfnet import open_run, write_report
+        >>> write_report([open_run("runs/first")], with_images=False).name
         'report.html'
     """
     records = read_runs(runs)

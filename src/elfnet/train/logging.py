@@ -17,7 +17,7 @@ from elfnet.data.build import fewer_than_requested
 from elfnet.errors import RequestError
 from elfnet.extras import missing_package
 from elfnet.recipe.schema import Recipe
-from elfnet.recipe.stages import BALANCED, total_epochs
+from elfnet.recipe.stages import BALANCED, Stage, total_epochs
 from elfnet.run.directory import RunDirectory
 from elfnet.run.info import RunInfo
 from elfnet.run.log import EpochRecord, append_to_log, read_log, write_log
@@ -146,6 +146,22 @@ class Silent:
 
 SECONDS_BETWEEN_LINES = 30.0
 """Where there is no terminal, a long epoch prints a line this often."""
+
+
+def early_stop_note(stage: Stage, record: EpochRecord, best_epoch: int) -> str:
+    """Say that the training ended after the epoch of this record, and what that means for its schedule.
+
+    Args:
+        best_epoch: 0-based.
+    """
+    train, cut = stage.recipe.train, ""
+    if train.schedule != "steps":
+        rate = f"{record.learning_rate:.2g} (train.lr={train.lr:g})"
+        cut = f"; the {train.schedule} schedule is cut off at a learning rate of {rate}"
+    return (
+        f"stopped early after epoch {record.epoch + 1}/{stage.end}: no better calibration accuracy since epoch "
+        f"{best_epoch + 1} (train.patience={train.patience}){cut}"
+    )
 
 
 def time_left(seconds: float) -> str:

@@ -35,7 +35,7 @@ from elfnet.train.launch import (
     restarted,
     start,
 )
-from elfnet.train.logging import Logger, Observer, Silent, Watch, open_loggers
+from elfnet.train.logging import Logger, Observer, Silent, Watch, early_stop_note, open_loggers
 from elfnet.train.machine import device_and_precision, fabric_precision, run_info, set_up_machine
 from elfnet.train.prepare import Prepared, prepare
 from elfnet.train.refit import check_source, fit_run
@@ -69,9 +69,10 @@ def train_recipe(
 
     Example:
         >>> from elfnet import load_recipe, train_recipe
-        >>> settings = {"train.epochs": 1, "model.backbone": "resnet8", "data.largest": 24}
+        >>> data = {"data.largest": 24, "data.calibration_per_class": 6, "data.test_per_class": 6}
+        >>> settings = {**data, "model.backbone": "resnet8", "train.epochs": 1}
         >>> recipe = load_recipe("digits/elf-ce-drw", settings)
-        >>> train_recipe(recipe, "runs/second").exists()
+        >>> train_recipe(recipe, "runs/first").exists()
         True
     """
     run = RunDirectory(Path(out))
@@ -235,7 +236,7 @@ class _Loop:
                 wanted = self.stop_after is not None and self.stop_after(state.epochs_done)
                 stopped = self.prepared.processes.any(wanted)
                 if stops_early(self.prepared.recipe, state.epochs_done, state.best_epoch):
-                    self._note_early_stop(stage, state, record.learning_rate)
+                    self.observer.note(early_stop_note(stage, record, state.best_epoch))
                     break
         except WorkError as error:
             kept = (
@@ -283,17 +284,6 @@ class _Loop:
         whole = self.prepared.recipe
         ended = state.epochs_done >= total_epochs(whole)
         return ended or stops_early(whole, state.epochs_done, state.best_epoch)
-
-    def _note_early_stop(self, stage: Stage, state: RunState, rate: float) -> None:
-        """Say that the training ends early, and what that means for its schedule."""
-        train = stage.recipe.train
-        cut = ""
-        if train.schedule != "steps":
-            cut = f"; the {train.schedule} schedule is cut off at a learning rate of {rate:.2g} (train.lr={train.lr:g})"
-        self.observer.note(
-            f"stopped early after epoch {state.epochs_done}/{stage.end}: no better calibration accuracy since epoch "
-            f"{state.best_epoch + 1} (train.patience={train.patience}){cut}"
-        )
 
     def _score(self, network: StagedNetwork, assembled: Assembled) -> float:
         """Balanced accuracy at full depth on the split that is scored; accuracy, if its classes have equal sizes."""

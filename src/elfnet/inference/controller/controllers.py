@@ -43,8 +43,8 @@ class CostController:
             engine.set_operating_point(name)
 
     Example:
-        >>> from elfnet import CostController, calibrate_run, open_run
-        >>> family = calibrate_run(open_run("runs/first"))
+        >>> from elfnet import CostController, load
+        >>> family = load("digits.onnx").engine.family
         >>> CostController(family, target=0.6).operating_point in family.names()
         True
     """
@@ -106,8 +106,8 @@ class LatencyController:
         settings: Windows (in requests) and margins.
 
     Example:
-        >>> from elfnet import LatencyController, calibrate_run, open_run
-        >>> family = calibrate_run(open_run("runs/first"))
+        >>> from elfnet import LatencyController, load
+        >>> family = load("digits.onnx").engine.family
         >>> controller = LatencyController(family, target_ms=5.0)
         >>> point = controller.observe_latency([4.2, 4.8, 4.4])
         >>> controller.operating_point in family.names()
@@ -214,8 +214,8 @@ class BatteryController:
         settings: Windows and margins.
 
     Example:
-        >>> from elfnet import BatteryController, calibrate_run, open_run
-        >>> family = calibrate_run(open_run("runs/first"))
+        >>> from elfnet import BatteryController, load
+        >>> family = load("digits.onnx").engine.family
         >>> controller = BatteryController(family, {100: 1.0, 50: 0.6, 20: 0.3}, level=80)
         >>> controller.operating_point in family.names()
         True

@@ -36,10 +36,10 @@ class ControlledEngine:
         clock: Time in seconds; used only with a `LatencyController`.
 
     Example:
-        >>> from elfnet import ControlledEngine, CostController, calibrate_run, load, open_run
-        >>> run = open_run("runs/first")
-        >>> controller = CostController(calibrate_run(run), target=0.6)
-        >>> engine = ControlledEngine(load("digits.onnx").engine, controller)
+        >>> from elfnet import ControlledEngine, CostController, load
+        >>> model = load("digits.onnx")
+        >>> controller = CostController(model.engine.family, target=0.6)
+        >>> engine = ControlledEngine(model.engine, controller)
     """
 
     def __init__(
