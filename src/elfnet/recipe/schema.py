@@ -38,9 +38,14 @@ class ModelRecipe(Section):
     )
     weights: str = Field(
         default="",
-        description="file with initial weights of the backbone: safetensors, a torch file, or a run's checkpoint; "
-        "empty: random",
+        description="initial weights of the backbone: a safetensors or torch file, a folder that transformers or timm "
+        "saved, or a run's checkpoint; empty: random",
         json_schema_extra={"role": "file"},
+    )
+    weights_licence: str = Field(
+        default="",
+        description="licence of model.weights, which the model card states: a name such as apache-2.0, own, or "
+        "unknown; needed with model.weights",
     )
     exits: bool = Field(default=True, description="add the early exits of the paper; false: the plain backbone")
     branches: Literal[1, 2] = Field(
@@ -193,6 +198,11 @@ class TrainRecipe(Section):
     backbone_lr_factor: NonNegative = Field(
         default=1.0,
         description="learning rate of the backbone as a multiple of the rate of the heads; 0 freezes the backbone",
+    )
+    layer_decay: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=1.0,
+        description="layer-wise learning rate: each stage of the backbone has the rate of the next one times this; the "
+        "last stage has that of train.backbone_lr_factor",
     )
     optimizer: Literal["sgd", "adamw"] = Field(default="sgd", description="SGD with momentum, or AdamW")
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
