@@ -59,7 +59,7 @@ def test_pieces_are_merged_and_failures_decide_the_exit_code(
     assert (merged["seeds"], merged["cases"]) == ([3, 4], 4)
     assert merged["outcomes"] == {"FAILED": 2, "refused": 2}
     assert merged["failures"] == ["seed 3, count 2", "seed 4, count 2"]
-    assert table(merge(pieces)).splitlines()[2] == "| damaged image files | 4 | 2 | 2 refused |"
+    assert table(merge(pieces)).splitlines()[2] == "| damaged image files | 2 of 4 | 4 | 2 | 2 refused |"
     # All pieces of the campaign are there already, so that none is run.
     for name, (_, _, counts) in PARTS.items():
         for number in range(len(counts)):
@@ -68,7 +68,7 @@ def test_pieces_are_merged_and_failures_decide_the_exit_code(
     out = tmp_path / "torture.json"
     assert main(["campaign", "--seed", "7", "--scale", "1e-9", "--work", str(tmp_path), "--out", str(out)]) == 1
     assert set(json.loads(out.read_text())["parts"]) == set(PARTS)
-    assert "| damaged image files | 4 | 2 |" in capsys.readouterr().out
+    assert "| damaged image files | 4 of 4 | 8 | 4 |" in capsys.readouterr().out
 
 
 @contextmanager
