@@ -67,26 +67,33 @@ def merge(pieces: Sequence[dict[str, Any]]) -> dict[str, Any]:
             part["outcomes"][outcome] = part["outcomes"].get(outcome, 0) + cases
         if "figures" in piece:
             part.setdefault("figures", []).append(piece["figures"])
-    machine = {"python": platform.python_version(), "system": platform.platform(), "cores": os.cpu_count()}
+    machine = {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+    }
     return {"machine": machine, "parts": parts}
 
 
 def table(merged: dict[str, Any]) -> str:
     """The merged outcomes as a table in Markdown."""
-    lines = ["| part | pieces | cases | failed | outcomes |", "|---|---|---|---|---|"]
+    lines = ["| part | size, of the whole campaign | cases | failed | outcomes |", "|---|---|---|---|---|"]
     for name, part in merged["parts"].items():
         failed = part["outcomes"].get("FAILED", 0)
         others = ", ".join(f"{count:,} {what}" for what, count in part["outcomes"].items() if what != "FAILED")
         _, what, sizes = PARTS[name]
-        pieces = f"{len(part['seeds'])} of {len(sizes)}"
-        lines.append(f"| {what} | {pieces} | {part['cases']:,} | {failed:,} | {others} |")
+        size = f"{sum(part['sizes']):,} of {sum(sizes):,}"
+        lines.append(f"| {what} | {size} | {part['cases']:,} | {failed:,} | {others} |")
     return "\n".join(lines)
 
 
 def campaign(seed: int, work: Path, scale: float, *, seconds: float = math.inf) -> list[dict[str, Any]]:
-    """Run the pieces that have no file in `work` yet, and start none after `seconds`; returns all that are there."""
+    """Run the pieces that have no file in `work` yet, and start none after `seconds`; returns all that are there.
+
+    Pieces of other sizes or seeds, which `part` has written to `work`, count as well.
+    """
     work.mkdir(parents=True, exist_ok=True)
-    pieces, ends = [], time.monotonic() + seconds
+    ends = time.monotonic() + seconds
     for name, (_, _, counts) in PARTS.items():
         for number, full_count in enumerate(counts):
             count, piece_seed = max(1, round(scale * full_count)), seed + number
@@ -94,9 +101,8 @@ def campaign(seed: int, work: Path, scale: float, *, seconds: float = math.inf) 
             if not file.is_file() and time.monotonic() < ends:
                 options = ["--seed", str(piece_seed), "--count", str(count), "--out", str(file)]
                 subprocess.run([sys.executable, __file__, "part", name, *options], check=True)
-            if file.is_file():
-                pieces.append(json.loads(file.read_text()))
-    return pieces
+    files = [file for name in PARTS for file in sorted(work.glob(f"{name}-seed*-count*.json"))]
+    return [json.loads(file.read_text()) for file in files]
 
 
 def main(words: Sequence[str] | None = None) -> int:
