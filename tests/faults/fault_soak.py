@@ -26,6 +26,7 @@ from fault_case import Outcomes, damaged
 from fault_http import STORED
 from fault_images import image
 
+START_SECONDS = 600.0
 CLIENTS = 4
 IMAGES = 40
 MAX_REQUESTS_PER_SECOND = 40.0
@@ -44,7 +45,8 @@ def run(seed: int, count: int, directory: Path) -> Outcomes:
     photos = [image("PNG", np.random.default_rng((seed, number))) for number in range(IMAGES)]
     expected = _expected(photos)
     with _service(directory) as (port, pid):
-        _ask(port, "GET", "/readyz")
+        # The connection waits until the worker has started.
+        _ask(port, "GET", "/readyz", timeout=START_SECONDS)
         soak = _Soak(port, photos, expected, outcomes, ends=time.monotonic() + count)
         threads = [threading.Thread(target=soak.client, args=((seed, number),)) for number in range(CLIENTS)]
         threads.append(threading.Thread(target=soak.faulty_client, args=((seed, CLIENTS),)))
@@ -165,8 +167,10 @@ def _body(photos: list[bytes], point: str | None) -> bytes:
     return json.dumps(content if point is None else {**content, "operating_point": point}).encode()
 
 
-def _ask(port: int, method: str, path: str, body: bytes | str = b"") -> tuple[int, dict[str, Any]]:
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=120)) as connection:
+def _ask(
+    port: int, method: str, path: str, body: bytes | str = b"", *, timeout: float = 120.0
+) -> tuple[int, dict[str, Any]]:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)) as connection:
         headers = {"Authorization": "Bearer secret", "Content-Type": "application/json"}
         connection.request(method, path, body, headers)
         response = connection.getresponse()
