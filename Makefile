@@ -33,10 +33,12 @@ test-all: $(READY) $(JAVASCRIPT) $(BROWSER)  ## also the slow tests, and those t
 	$(TESTS) -m ""
 
 # The campaign of faults, from a seed: make torture SEED=1. Pieces that are done are kept in build/torture, so that it can be
-# interrupted and resumed; hours on two cores.
+# interrupted and resumed; hours on two cores. With SECONDS=3000 it starts no piece after this time.
 SEED ?= 0
-torture: $(READY)  ## kills, full disks, damaged files, raw HTTP, concurrency; writes benchmarks/results/torture.json
-	$(BIN)/python tests/faults/torture.py campaign --seed $(SEED) --work build/torture --out benchmarks/results/torture.json
+SECONDS ?= inf
+torture: $(READY)  ## kills, full disks, damaged files, raw HTTP, fuzzing, soak; writes benchmarks/results/torture.json
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[torture]"
+	$(BIN)/python tests/faults/torture.py campaign --seed $(SEED) --seconds $(SECONDS) --work build/torture --out benchmarks/results/torture.json
 
 check: $(READY)  ## lint and types
 	$(BIN)/ruff check .
