@@ -20,7 +20,7 @@ from elfnet.errors import RequestError, WorkError
 from elfnet.estimator.fitted import MIN_CALIBRATION, held_out_rows
 
 EXPECTED_FAILED_CHECKS = {
-    "check_methods_subset_invariance": "the network computes in float32, and matrix products of one row and of many are "
+    "check_methods_subset_invariance": "the network computes in float32, and products of one row and of many are "
     "summed in another order: probabilities differ by about 4e-7, the check allows 1e-7",
 }
 """Checks of scikit-learn that the estimator does not pass, each with the reason."""
