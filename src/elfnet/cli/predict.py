@@ -27,7 +27,9 @@ def parser() -> Parser:
         usage="BUNDLE|RUN IMAGE|FOLDER|- ... [--format FORMAT] [--out FILE] [--operating-point NAME | --budget B]",
         example="elfnet predict runs/elf/elf.onnx photos --budget 0.6 --format csv --out answers.csv",
     )
-    parser.add_argument("model", help="a bundle from 'elfnet export', or a run directory")
+    parser.add_argument(
+        "model", help="a bundle from 'elfnet export', a run directory, a name of 'elfnet models ls', or hub:user/name"
+    )
     parser.add_argument(
         "images",
         nargs="+",
