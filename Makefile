@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 JAVASCRIPT := examples/javascript/node_modules/.ready
 BROWSER := examples/browser/node_modules/.ready
 
-.PHONY: demo test test-all torture check docs bench clean
+.PHONY: demo test test-all torture check docs dist bench clean
 .DEFAULT_GOAL := demo
 
 $(READY): pyproject.toml constraints.txt
@@ -28,15 +28,20 @@ TESTS := $(BIN)/python -m pytest -n 2 --dist worksteal
 test: $(READY) $(JAVASCRIPT)  ## the fast tests
 	$(TESTS)
 
+# Tools of others that the slow tests run; no part of elfnet needs them.
+TOOLS := accelerate datasets ipykernel lightning nbclient nbformat
+
 test-all: $(READY) $(JAVASCRIPT) $(BROWSER)  ## also the slow tests, and those that need Ray
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,ray]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,ray,track]" $(TOOLS)
 	$(TESTS) -m ""
 
 # The campaign of faults, from a seed: make torture SEED=1. Pieces that are done are kept in build/torture, so that it can be
-# interrupted and resumed; hours on two cores.
+# interrupted and resumed; hours on two cores. With SECONDS=3000 it starts no piece after this time.
 SEED ?= 0
-torture: $(READY)  ## kills, full disks, damaged files, raw HTTP, concurrency; writes benchmarks/results/torture.json
-	$(BIN)/python tests/faults/torture.py campaign --seed $(SEED) --work build/torture --out benchmarks/results/torture.json
+SECONDS ?= inf
+torture: $(READY)  ## kills, full disks, damaged files, raw HTTP, fuzzing, soak; writes benchmarks/results/torture.json
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[torture]"
+	$(BIN)/python tests/faults/torture.py campaign --seed $(SEED) --seconds $(SECONDS) --work build/torture --out benchmarks/results/torture.json
 
 check: $(READY)  ## lint and types
 	$(BIN)/ruff check .
@@ -45,6 +50,10 @@ check: $(READY)  ## lint and types
 
 docs: $(READY)  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict
+
+dist: $(READY)  ## build wheel and sdist into dist/
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check build
+	rm -rf dist && $(BIN)/python -m build --outdir dist .
 
 # Calibrated runs on CIFAR-10-LT: RUN of ResNet-32 with exits, for the benchmarks of inference, report and service, and
 # PLAIN of smaller networks without, to compare it with: make bench RUN=... PLAIN="... ..."

@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -83,11 +82,6 @@ def test_command_is_accepted(command: str) -> None:
         load.load_recipe(load.DEFAULT_RECIPE if asked.name in SOURCES.names() else asked.name, recipe_overrides(asked))
 
 
-def readme_snippet() -> str:
-    (snippet,) = blocks(ROOT / "README.md", "python")
-    return snippet
-
-
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: str(page.name))
 def test_python_uses_public_names_only(page: Path) -> None:
     for snippet in blocks(page, "python"):
@@ -109,27 +103,11 @@ def test_python_reference_lists_every_public_name() -> None:
     assert not missing
 
 
-def test_readme_snippet_is_short() -> None:
-    lines = [line for line in readme_snippet().splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    assert len(lines) < 10
-
-
-@pytest.mark.slow
-def test_readme_snippet_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def short(name: str, overrides: dict[str, Any]) -> Any:
-        return load.load_recipe(name, {**overrides, "train.epochs": 2})
-
-    # Only what the snippet imports is replaced; modules that are first imported by it keep the real function.
-    monkeypatch.setitem(vars(elfnet), "load_recipe", short)
-    monkeypatch.chdir(tmp_path)
-    snippet = tmp_path / "snippet.py"
-    snippet.write_text(readme_snippet())
-    runpy.run_path(str(snippet))
-    groups, *_, report = capsys.readouterr().out.splitlines()
-    assert set(ast.literal_eval(groups)) == {"many", "medium", "few"}
-    assert Path(report).read_text().startswith("<!")
+def test_the_readme_is_short() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 150
+    (snippet,) = blocks(ROOT / "README.md", "python")
+    assert len(snippet.split("\n\n")[1].splitlines()) == 3
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -13,7 +13,7 @@ NAMES = [name for name in elfnet.__all__ if name != "__version__"]
 
 
 FIRST = ("train_recipe", "calibrate_run", "measure_run", "export_run")
-"""Their examples run once, before all others: they make the run `runs/first` and the file `digits.onnx` that those use."""
+"""Their examples run once, before all others: they make `runs/first` and `digits.onnx`, which those use."""
 
 
 def _run_example(name: str) -> str:

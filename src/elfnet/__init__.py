@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from elfnet.evaluate.metrics import measure
     from elfnet.evaluate.policy_replay import compute_confidences, replay
     from elfnet.evaluate.run import evaluate_run
+    from elfnet.export.network import export_network
     from elfnet.export.run import export_run
     from elfnet.inference.controller.controllers import BatteryController, CostController, LatencyController
     from elfnet.inference.controller.engine import ControlledEngine
@@ -56,6 +57,7 @@ _HOME = {
     "control_risks": "elfnet.calibrate.risk.control",
     "compute_confidences": "elfnet.evaluate.policy_replay",
     "evaluate_run": "elfnet.evaluate.run",
+    "export_network": "elfnet.export.network",
     "export_run": "elfnet.export.run",
     "fit_family": "elfnet.calibrate.fit",
     "fit_scales": "elfnet.calibrate.confidence",
@@ -97,6 +99,7 @@ __all__ = [
     "control_risk",
     "control_risks",
     "evaluate_run",
+    "export_network",
     "export_run",
     "fit_family",
     "fit_scales",

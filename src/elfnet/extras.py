@@ -19,6 +19,7 @@ EXTRA_OF_PACKAGE = {
     "prometheus_client": "serve",
     "ray": "ray",
     "imblearn": "resample",
+    "huggingface_hub": "hub",
     "tensorboard": "track",
     "wandb": "track",
 }

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from elfnet.calibrate.class_mix import exits_that_beat_the_last, mean_and_error, parse_mix, weighted_to
+from elfnet.calibrate.family import Family
 from elfnet.calibrate.fit import FamilyRequest, RiskPoints, fit_family
 from elfnet.calibrate.line_search import measured_point
 from elfnet.calibrate.per_exit import family_for_budgets, thresholds_for_floor
@@ -160,3 +161,11 @@ def test_noise_is_no_gain() -> None:
     correct_NE[:50, 0] = True
     assert exits_that_beat_the_last(correct_NE, np.ones(100)) == [(1, 0.5)]
     assert mean_and_error(np.array([1.0, 0.0, 1.0, 0.0]), np.ones(4)) == (0.5, 0.25)
+
+
+def test_the_mix_is_stored_with_the_points(skewed: ExitTable) -> None:
+    request = FamilyRequest(search=(0.5,), budgets=(0.6,), geometric_budgets=(), mix="balanced")
+    family = fit_family(skewed, request)
+    assert family.class_mix == pytest.approx((1 / skewed.classes,) * skewed.classes)
+    assert Family.from_dict(family.to_dict()) == family
+    assert "class_mix" not in fit_family(skewed, replace(request, mix="as-is")).to_dict()

@@ -17,10 +17,12 @@ class Outcomes:
     Attributes:
         counts: number of cases by outcome; the outcome "FAILED" is what must not happen.
         failures: one line per failure, with what is needed to repeat it.
+        figures: other numbers that were measured.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
+    figures: dict[str, float] = field(default_factory=dict)
 
     def add(self, outcome: str) -> None:
         """Count a case that ended as it may."""
@@ -34,7 +36,8 @@ class Outcomes:
 
     def to_dict(self) -> dict[str, Any]:
         """The outcomes as plain data for JSON."""
-        return {"cases": self.counts.total(), "outcomes": dict(sorted(self.counts.items())), "failures": self.failures}
+        found = {"cases": self.counts.total(), "outcomes": dict(sorted(self.counts.items())), "failures": self.failures}
+        return {**found, "figures": self.figures} if self.figures else found
 
 
 def damaged(content: bytes, rng: np.random.Generator) -> bytes:

@@ -24,7 +24,7 @@ HEALTHY = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\
 def run(seed: int, count: int, _directory: Path) -> Outcomes:
     """Every response is a valid status other than 500, or the connection is closed; the service goes on."""
     outcomes = Outcomes()
-    with _service() as port:
+    with running_service() as port:
         requests = _requests()
         for case in range(count):
             rng = np.random.default_rng((seed, case))
@@ -48,8 +48,10 @@ def run(seed: int, count: int, _directory: Path) -> Outcomes:
 
 
 @contextmanager
-def _service() -> Iterator[int]:
-    service = Service(elfnet.load(STORED / "bundle.elfnet"), name="digits", settings=ServeSettings(read_seconds=5.0))
+def running_service(token: str | None = None) -> Iterator[int]:
+    """Serve the stored bundle from a thread; yields its port."""
+    model = elfnet.load(STORED / "bundle.elfnet")
+    service = Service(model, name="digits", settings=ServeSettings(read_seconds=5.0), token=token)
     bound = bind_socket("127.0.0.1", 0)
     server = build_server(service, log_level="critical")
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})

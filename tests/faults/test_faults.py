@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -59,7 +60,7 @@ def test_pieces_are_merged_and_failures_decide_the_exit_code(
     assert (merged["seeds"], merged["cases"]) == ([3, 4], 4)
     assert merged["outcomes"] == {"FAILED": 2, "refused": 2}
     assert merged["failures"] == ["seed 3, count 2", "seed 4, count 2"]
-    assert table(merge(pieces)).splitlines()[2] == "| damaged image files | 4 | 2 | 2 refused |"
+    assert table(merge(pieces)).splitlines()[2] == "| damaged image files | 4 of 40,000 | 4 | 2 | 2 refused |"
     # All pieces of the campaign are there already, so that none is run.
     for name, (_, _, counts) in PARTS.items():
         for number in range(len(counts)):
@@ -68,7 +69,7 @@ def test_pieces_are_merged_and_failures_decide_the_exit_code(
     out = tmp_path / "torture.json"
     assert main(["campaign", "--seed", "7", "--scale", "1e-9", "--work", str(tmp_path), "--out", str(out)]) == 1
     assert set(json.loads(out.read_text())["parts"]) == set(PARTS)
-    assert "| damaged image files | 4 | 2 |" in capsys.readouterr().out
+    assert "| damaged image files | 8 of 40,000 | 8 | 4 |" in capsys.readouterr().out
 
 
 @contextmanager
@@ -125,3 +126,17 @@ def test_a_service_that_cannot_start_ends_in_one_line(tmp_path: Path) -> None:
     assert "nothing" in lines[0]
     assert lines[1] == "elfnet: the service could not start; the message above says why"
     assert "Traceback" not in errors
+
+
+def test_the_figures_of_the_documentation_are_those_of_the_campaign() -> None:
+    root = Path(__file__).parents[2]
+    merged = json.loads((root / "benchmarks" / "results" / "torture.json").read_text())
+    page = (root / "docs" / "reliability.md").read_text()
+    rows = dict(re.findall(r"^\| .* \| `(\w+)` \| (.*) \|$", page, re.MULTILINE))
+    assert set(rows) == set(PARTS)
+    for name, shown in rows.items():
+        part = merged["parts"].get(name)
+        expected = "not run yet"
+        if part is not None:
+            expected = f"{part['cases']:,}, {part['outcomes'].get('FAILED', 0)} failed"
+        assert shown == expected, name

@@ -1,4 +1,4 @@
-"""The campaign of faults: kills, full disks, damaged and hostile files, raw HTTP, concurrency.
+"""The campaign of faults: kills, full disks, damaged and hostile files, raw HTTP, concurrency, fuzzing, a soak test.
 
     python tests/faults/torture.py part images --seed 0 --count 1000 --out images.json
     python tests/faults/torture.py campaign --seed 0 --work build/torture --out benchmarks/results/torture.json
@@ -9,6 +9,7 @@ already, and merges the files into one table. The seed and the number of a case 
 
 import argparse
 import json
+import math
 import os
 import platform
 import subprocess
@@ -21,15 +22,21 @@ from pathlib import Path
 from typing import Any
 
 PARTS = {
-    "images": ("fault_images:run", "damaged image files", (20_000, 20_000)),
-    "files": ("fault_files:run", "damaged and hostile files", (20_000, 20_000)),
-    "http": ("fault_http:run", "damaged HTTP requests", (10_000, 10_000)),
-    "interrupts": ("fault_interrupts:run", "interrupts while a checkpoint is read", (2_000,)),
-    "kills": ("fault_training:kills", "killed trainings, resumed", (150, 150, 150, 150)),
-    "disk": ("fault_training:full_disk", "trainings on a full disk, resumed", (200,)),
-    "concurrency": ("fault_training:concurrency", "two trainings in one directory, with kills", (150,)),
+    "images": ("fault_images:run", "damaged image files", (10_000,) * 4),
+    "files": ("fault_files:run", "damaged and hostile files", (10_000,) * 4),
+    "http": ("fault_http:run", "damaged HTTP requests", (5_000,) * 4),
+    "interrupts": ("fault_interrupts:run", "interrupts while a checkpoint is read", (1_000,) * 2),
+    "kills": ("fault_training:kills", "killed trainings, resumed", (50,) * 12),
+    "disk": ("fault_training:full_disk", "trainings on a full disk, resumed", (50,) * 4),
+    "concurrency": ("fault_training:concurrency", "two trainings in one directory, with kills", (50,) * 3),
+    "fuzz": ("fault_fuzz:run", "coverage-guided inputs for readers of files and requests", (180,)),
+    "api": ("fault_api:run", "requests generated from the OpenAPI description", (500,)),
+    "soak": ("fault_soak:run", "one service under changing load and faulty clients", (3_550,)),
 }
-"""Function, description and numbers of cases of each part; a number for each piece of the campaign."""
+"""Function, description and size of each part; a size for each piece of the campaign, which takes less than an hour.
+
+The size is the number of cases; for `fuzz` seconds per target, for `api` requests per operation, for `soak` seconds.
+"""
 
 
 def run_part(name: str, seed: int, count: int) -> dict[str, Any]:
@@ -48,41 +55,54 @@ def merge(pieces: Sequence[dict[str, Any]]) -> dict[str, Any]:
     parts: dict[str, dict[str, Any]] = {}
     for piece in pieces:
         part = parts.setdefault(
-            piece["part"], {"seeds": [], "cases": 0, "seconds": 0.0, "outcomes": {}, "failures": []}
+            piece["part"],
+            {"seeds": [], "sizes": [], "cases": 0, "seconds": 0.0, "outcomes": {}, "failures": []},
         )
         part["seeds"].append(piece["seed"])
+        part["sizes"].append(piece["count"])
         part["cases"] += piece["cases"]
         part["seconds"] = round(part["seconds"] + piece["seconds"], 1)
         part["failures"] += piece["failures"]
         for outcome, cases in piece["outcomes"].items():
             part["outcomes"][outcome] = part["outcomes"].get(outcome, 0) + cases
-    machine = {"python": platform.python_version(), "system": platform.platform(), "cores": os.cpu_count()}
+        if "figures" in piece:
+            part.setdefault("figures", []).append(piece["figures"])
+    machine = {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+    }
     return {"machine": machine, "parts": parts}
 
 
 def table(merged: dict[str, Any]) -> str:
     """The merged outcomes as a table in Markdown."""
-    lines = ["| part | cases | failed | outcomes |", "|---|---|---|---|"]
+    lines = ["| part | size, of the whole campaign | cases | failed | outcomes |", "|---|---|---|---|---|"]
     for name, part in merged["parts"].items():
         failed = part["outcomes"].get("FAILED", 0)
         others = ", ".join(f"{count:,} {what}" for what, count in part["outcomes"].items() if what != "FAILED")
-        lines.append(f"| {PARTS[name][1]} | {part['cases']:,} | {failed:,} | {others} |")
+        _, what, sizes = PARTS[name]
+        size = f"{sum(part['sizes']):,} of {sum(sizes):,}"
+        lines.append(f"| {what} | {size} | {part['cases']:,} | {failed:,} | {others} |")
     return "\n".join(lines)
 
 
-def campaign(seed: int, work: Path, scale: float) -> list[dict[str, Any]]:
-    """Run all pieces that have no file in `work` yet; returns all of them."""
+def campaign(seed: int, work: Path, scale: float, *, seconds: float = math.inf) -> list[dict[str, Any]]:
+    """Run the pieces that have no file in `work` yet, and start none after `seconds`; returns all that are there.
+
+    Pieces of other sizes or seeds, which `part` has written to `work`, count as well.
+    """
     work.mkdir(parents=True, exist_ok=True)
-    pieces = []
+    ends = time.monotonic() + seconds
     for name, (_, _, counts) in PARTS.items():
         for number, full_count in enumerate(counts):
             count, piece_seed = max(1, round(scale * full_count)), seed + number
             file = work / f"{name}-seed{piece_seed}-count{count}.json"
-            if not file.is_file():
+            if not file.is_file() and time.monotonic() < ends:
                 options = ["--seed", str(piece_seed), "--count", str(count), "--out", str(file)]
                 subprocess.run([sys.executable, __file__, "part", name, *options], check=True)
-            pieces.append(json.loads(file.read_text()))
-    return pieces
+    files = [file for name in PARTS for file in sorted(work.glob(f"{name}-seed*-count*.json"))]
+    return [json.loads(file.read_text()) for file in files]
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -95,6 +115,7 @@ def main(words: Sequence[str] | None = None) -> int:
     whole = verbs.add_parser("campaign")
     whole.add_argument("--work", type=Path, default=Path("build/torture"), help="directory for the pieces")
     whole.add_argument("--scale", type=float, default=1.0, help="factor of the numbers of cases")
+    whole.add_argument("--seconds", type=float, default=math.inf, help="start no piece after this time")
     for verb in (part, whole):
         verb.add_argument("--seed", type=int, default=0)
         verb.add_argument("--out", type=Path, required=True)
@@ -107,7 +128,7 @@ def main(words: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{args.name}: {found['cases']:,} cases, {failed} failed, {found['seconds']:g} s\n")
         _write(args.out, found)
         return 0
-    merged = merge(campaign(args.seed, args.work, args.scale))
+    merged = merge(campaign(args.seed, args.work, args.scale, seconds=args.seconds))
     _write(args.out, merged)
     sys.stdout.write(table(merged) + "\n")
     return int(any("FAILED" in part["outcomes"] for part in merged["parts"].values()))

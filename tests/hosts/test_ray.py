@@ -90,9 +90,9 @@ def test_a_sweep_finishes(
     tiny_settings: dict[str, Any],
     tmp_path: Path,
 ) -> None:
-    settings = {**tiny_settings, "train.epochs": 3, "train.batch_size": 4, "train.precision": "float32"}
+    settings = {**tiny_settings, "train.epochs": 3, "train.batch_size": 8, "train.precision": "float32"}
     flags = [word for name, value in settings.items() for word in (f"--{name}", value)]
-    words = ["sweep", "digits/elf-ce-drw", "--over", "train.seed=0,1,2,3", "--out", tmp_path / "sweep"]
+    words = ["sweep", "digits/elf-ce-drw", "--over", "train.seed=0,1,2", "--out", tmp_path / "sweep"]
     command = hosts[0].command(
         [sys.executable, "-m", "elfnet", *words, "--backend", "ray", "--address", cluster, *flags, "--json"]
     )
@@ -104,8 +104,10 @@ def test_a_sweep_finishes(
     hosts[1].kill()
     output, errors = sweep.communicate(timeout=PATIENCE)
     assert sweep.returncode == 0, errors
-    assert sorted(errors.splitlines()) == [f"seed={seed}: done" for seed in range(4)]
-    assert [row["settings"]["train.seed"] for row in json.loads(output)["runs"]] == ["0", "1", "2", "3"]
+    # Ray writes lines of its own about the lost host.
+    ended = sorted(line for line in errors.splitlines() if line.startswith("seed="))
+    assert ended == [f"seed={seed}: done" for seed in range(3)]
+    assert [row["settings"]["train.seed"] for row in json.loads(output)["runs"]] == ["0", "1", "2"]
     for log in tmp_path.glob("sweep/**/log.jsonl"):
         assert [json.loads(line)["epoch"] for line in log.read_text().splitlines()] == [0, 1, 2]
 
@@ -123,10 +125,11 @@ def test_predictions_are_complete_and_in_order(
         [*map(str, words)], env=environment, capture_output=True, text=True, check=True, timeout=PATIENCE
     )
     command = hosts[0].command([*words, "--backend", "ray", "--cpus", "1", "--address", cluster])
-    predicted = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with (tmp_path / "errors").open("w") as errors:
+        predicted = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
     assert predicted.stdout is not None
     lines = [predicted.stdout.readline() for _ in range(100)]
     hosts[1].kill()
-    rest, errors = predicted.communicate(timeout=PATIENCE)
-    assert predicted.returncode == 0, errors
-    assert "".join(lines) + rest == here.stdout
+    lines += predicted.stdout.readlines()
+    assert predicted.wait() == 0, (tmp_path / "errors").read_text()
+    assert "".join(lines) == here.stdout

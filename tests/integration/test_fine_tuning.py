@@ -31,7 +31,12 @@ def test_frozen_backbone_stays_and_heads_learn(
     tiny: Callable[..., Recipe], trained: RunDirectory, copy_of: Callable[[RunDirectory], RunDirectory], tmp_path: Path
 ) -> None:
     source = copy_of(trained)
-    recipe = tiny(model__weights=str(source.checkpoint("last")), train__backbone_lr_factor=0, train__epochs=2)
+    recipe = tiny(
+        model__weights=str(source.checkpoint("last")),
+        model__weights_licence="own",
+        train__backbone_lr_factor=0,
+        train__epochs=2,
+    )
     run = train_recipe(recipe, tmp_path / "frozen", stop_after=lambda done: done == 1)
     start = _weights(trained)
     source.checkpoint("last").unlink()  # neither going on nor evaluating needs the file
@@ -51,7 +56,11 @@ def test_smaller_rate_moves_the_backbone_less(
     start = _weights(trained)
     moved = []
     for factor in (1.0, 0.01):
-        recipe = tiny(model__weights=str(trained.checkpoint("last")), train__backbone_lr_factor=factor)
+        recipe = tiny(
+            model__weights=str(trained.checkpoint("last")),
+            model__weights_licence="own",
+            train__backbone_lr_factor=factor,
+        )
         run = train_recipe(recipe, tmp_path / str(factor), stop_after=lambda done: done == 1)
         moved.append(_change_of_stages(run, start))
     assert 0 < moved[1] < 0.1 * moved[0]
@@ -59,7 +68,7 @@ def test_smaller_rate_moves_the_backbone_less(
 
 def test_weights_that_cannot_be_read_leave_nothing_behind(tiny: Callable[..., Recipe], tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="there is no file"):
-        train_recipe(tiny(model__weights=str(tmp_path / "none")), tmp_path / "run")
+        train_recipe(tiny(model__weights=str(tmp_path / "none"), model__weights_licence="unknown"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

@@ -121,14 +121,17 @@ def test_weights_are_read_when_a_run_starts_and_never_to_build_the_network(tmp_p
     torch.manual_seed(1)
     published = export_backbone(network_of(SMALL, classes=3, image_channels=1))
     save_file(published, file)
-    model = SMALL.model_copy(update={"weights": str(file)})
+    model = SMALL.model_copy(update={"weights": str(file), "weights_licence": "apache-2.0"})
     network = network_of(model, classes=3, image_channels=1)
     loaded = load_initial_weights(model, network)
     assert loaded is not None
     assert loaded.loaded == 44
     assert all(torch.equal(value, published[name]) for name, value in export_backbone(network).items())
     assert load_initial_weights(SMALL, network) is None
-    gone = SMALL.model_copy(update={"weights": str(tmp_path / "gone")})
+    gone = model.model_copy(update={"weights": str(tmp_path / "gone")})
     network = network_of(gone, classes=3, image_channels=1)
     with pytest.raises(RequestError, match="there is no file"):
         load_initial_weights(gone, network)
+    without = model.model_copy(update={"weights_licence": " "})
+    with pytest.raises(RequestError, match=r"needs model.weights_licence, .* such as apache-2.0; own; or unknown"):
+        load_initial_weights(without, network)

@@ -14,7 +14,13 @@ from torch import Tensor
 
 from elfnet.errors import RequestError, WorkError
 from elfnet.models.build import build_network
-from elfnet.models.pretrained import export_backbone, load_backbone_weights, published_names, read_weights_file
+from elfnet.models.pretrained import (
+    export_backbone,
+    load_backbone_weights,
+    published_names,
+    read_weights_file,
+    weights_file,
+)
 from elfnet.models.staged import StagedNetwork
 from elfnet.run.checkpoint import Checkpoint, save_checkpoint
 
@@ -354,3 +360,51 @@ def test_export_is_the_network_itself_and_leaves_the_exits_out() -> None:
     assert {name for name in state if name not in names} == {
         n for n in state if n.startswith(tuple(f"heads.{k}." for k in range(4)))
     }
+
+
+def _transformers_name(name: str) -> str:
+    """The name that transformers gives to a tensor of a ResNet with this published name."""
+    kinds = {"conv": "convolution", "bn": "normalization"}
+    head, _, rest = name.partition(".")
+    if head in ("conv1", "bn1"):
+        return f"resnet.embedder.embedder.{kinds[head[:-1]]}.{rest}"
+    if head == "fc":
+        return f"classifier.1.{rest}"
+    block, part, *tail = rest.split(".")
+    where = f"resnet.encoder.stages.{int(head.removeprefix('layer')) - 1}.layers.{block}"
+    if part == "downsample":
+        return f"{where}.shortcut.{'convolution' if tail[0] == '0' else 'normalization'}.{'.'.join(tail[1:])}"
+    return f"{where}.layer.{int(part[-1]) - 1}.{kinds[part[:-1]]}.{'.'.join(tail)}"
+
+
+@pytest.mark.parametrize("backbone", ["resnet10", "resnet50"])
+def test_a_folder_of_transformers_fits_its_resnet(backbone: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    published = export_backbone(build_network(backbone, classes=7))
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    save_file({_transformers_name(name): value for name, value in published.items()}, folder / "model.safetensors")
+    (folder / "config.json").write_text("{}")
+    torch.manual_seed(1)
+    network = build_network(backbone, classes=7)
+    loaded = load_backbone_weights(network, folder)
+    assert (loaded.loaded, loaded.ignored, loaded.classifier) == (len(published), 0, "")
+    assert all(torch.equal(value, published[name]) for name, value in export_backbone(network).items())
+
+
+def test_the_weights_file_of_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"has 0 weights files; name one, or a folder with model\.safetensors"):
+        weights_file(tmp_path)
+    (tmp_path / "model.safetensors.index.json").touch()
+    with pytest.raises(RequestError, match="are in parts; save them as one file"):
+        weights_file(tmp_path)
+    (tmp_path / "model.safetensors.index.json").unlink()
+    (tmp_path / "a.pth").touch()
+    assert weights_file(tmp_path) == tmp_path / "a.pth"
+    (tmp_path / "b.pt").touch()
+    with pytest.raises(RequestError, match="has 2 weights files"):
+        weights_file(tmp_path)
+    (tmp_path / "pytorch_model.bin").touch()
+    assert weights_file(tmp_path) == tmp_path / "pytorch_model.bin"
+    (tmp_path / "model.safetensors").touch()
+    assert weights_file(tmp_path) == tmp_path / "model.safetensors"

@@ -98,7 +98,7 @@ def test_exits_and_classes_are_those_of_the_metrics(page: str, elf_run: RunDirec
 def test_captions_say_unit_split_and_n(page: str) -> None:
     assert "multiply-adds relative to the plain backbone" in page
     captions = re.findall(r"<figcaption>(.*?)</figcaption>", page)
-    assert len(captions) == 21
+    assert len(captions) == 23
     assert all("split" in caption and "n\u00a0=\u00a0" in caption for caption in captions)
 
 

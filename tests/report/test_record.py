@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -129,3 +130,14 @@ def test_weights_from_the_start_are_not_deferred() -> None:
 
 def test_halves_by_frequency_with_ties_by_label() -> None:
     assert head_classes(np.array([5, 9, 5, 1, 5])).tolist() == [True, True, True, False, False]
+
+
+def test_another_class_mix_of_the_test_split_is_said(elf_run: RunDirectory) -> None:
+    record = read_run(elf_run)
+    assert record.mix_note == ""
+    assert record.table is not None
+    classes = record.table.classes
+    for mix, differs in (((1 / classes,) * classes, False), ((0.5, *(0.5 / (classes - 1),) * (classes - 1)), True)):
+        changed = replace(record, family=replace(record.family, class_mix=mix))
+        assert changed.mix_note.startswith("The test split has another class mix") is differs
+        assert ("33 % of its images" in changed.mix_note) is differs

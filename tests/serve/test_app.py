@@ -9,6 +9,9 @@ from starlette.testclient import TestClient
 def test_other_methods_of_the_predict_route_are_not_allowed(client: TestClient) -> None:
     response = client.get("/v1/predict")
     assert (response.status_code, response.json()) == (405, {"error": "method GET is not allowed here"})
+    assert response.headers["allow"] == "POST"
+    # Two routes have this path.
+    assert set(client.options("/v1/operating-point").headers["allow"].split(", ")) == {"GET", "PUT"}
 
 
 def test_openapi_describes_the_service(client: TestClient) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def _waits(recipe: Recipe, directory: Path, remain: Callable[[int], int] = lambd
             network = second_stage_network(stage, _cpu(network), classes=prepared.classes, image_channels=1)
         observer = WaitsPerStep()
         with one_device(remain) as device:
-            observer.so_far = lambda waits=device.waits: waits
+            observer.so_far = partial(list, device.waits)
             assembled = assemble(prepared, stage, network, None, MACHINE, observer)
             record = assembled.trainer.run_epoch(stage.first)
             assert record.epoch == stage.first

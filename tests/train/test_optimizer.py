@@ -133,3 +133,16 @@ def test_vectors_may_be_spared_the_decay() -> None:
 def test_an_unknown_optimizer_lists_the_choices() -> None:
     with pytest.raises(RequestError, match=r"unknown train.optimizer 'lion'; choose from: adamw, sgd"):
         build_optimizer(_network(), **SETTINGS, name="lion")
+
+
+def test_earlier_stages_have_smaller_rates() -> None:
+    network = build_network("resnet8", classes=3)
+    optimizer = build_optimizer(
+        network, lr=0.5, momentum=0.9, weight_decay=0.0, backbone_lr_factor=0.1, layer_decay=0.75
+    )
+    set_learning_rate(optimizer, 1.0)
+    rate = {parameter: group["lr"] for group in optimizer.param_groups for parameter in group["params"]}
+    last = len(network.stages) - 1
+    for k, stage in enumerate(network.stages):
+        assert {round(rate[parameter], 9) for parameter in stage.parameters()} <= {round(0.1 * 0.75 ** (last - k), 9)}
+    assert {rate[parameter] for head in network.heads for parameter in head.parameters()} == {1.0}

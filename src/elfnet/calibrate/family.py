@@ -31,7 +31,8 @@ AGAIN = "calibrate the run again"
 class StoredFamily(Strict):
     """The schema of policy.json: the fields of a `Family`.
 
-    `adjust_tau` and `log_prior` are only written if logits are adjusted, so that other families keep their format.
+    `adjust_tau` and `log_prior` are only written if logits are adjusted, and `class_mix` if examples are weighted to
+    one, so that other families keep their format.
     """
 
     format_version: Literal[2]
@@ -46,6 +47,7 @@ class StoredFamily(Strict):
     points: tuple[StoredPoint, ...]
     adjust_tau: tuple[float, ...] | None = None
     log_prior: tuple[float, ...] = ()
+    class_mix: tuple[float, ...] = ()
 
     @model_validator(mode="after")
     def _check_adjustment(self) -> Self:
@@ -70,6 +72,7 @@ class Family:
         notes: how the points were found, in sentences for the user.
         adjustment: logit adjustment of the line search and of the figures per exit; None for plain logits. The policy
             of a point may have its own adjustment, with the same prior.
+        class_mix: share of each class that the examples are weighted to; empty for the mix of the split.
 
     Example:
         >>> from elfnet import Family, open_run
@@ -88,6 +91,7 @@ class Family:
     cost_unit: str = MULTIPLY_ADDS
     notes: tuple[str, ...] = ()
     adjustment: LogitAdjustment | None = None
+    class_mix: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.points:
@@ -149,6 +153,7 @@ class Family:
             cost_unit=cost_unit,
             notes=tuple(notes),
             adjustment=table.adjustment,
+            class_mix=() if table.target_C is None else tuple(table.target_C.tolist()),
         )
 
     @property
@@ -258,6 +263,7 @@ class Family:
             "notes": list(self.notes),
             "points": [point.to_dict() for point in self.points],
             **(adjusted if self.log_prior else {}),
+            **({"class_mix": list(self.class_mix)} if self.class_mix else {}),
         }
 
     def save(self, path: Path) -> None:
@@ -314,4 +320,5 @@ class Family:
             cost_unit=stored.cost_unit,
             notes=stored.notes,
             adjustment=None if taus is None else LogitAdjustment(taus, stored.log_prior),
+            class_mix=stored.class_mix,
         )

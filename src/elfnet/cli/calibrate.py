@@ -154,9 +154,9 @@ def run(words: Sequence[str]) -> int:
     from elfnet.report.record import read_run
 
     screen = console()
-    milliseconds = read_run(directory).all_milliseconds()
-    screen.print(points_table(results, all_points=args.all, milliseconds=milliseconds))
-    for note in family.notes:
+    record = read_run(directory)
+    screen.print(points_table(results, all_points=args.all, milliseconds=record.all_milliseconds()))
+    for note in (*family.notes, *([record.mix_note] if record.mix_note else [])):
         screen.print(note, markup=False)
     for point in family.points:
         if point.promise:

@@ -29,6 +29,8 @@ VERBS = {
     "report": "write one HTML report about one or several runs",
     "data": "list, prepare and describe data sets",
     "recipes": "list and show recipes",
+    "models": "list and show the trained networks that have a name",
+    "completion": "print the completion script of a shell",
 }
 
 # What the message about an interruption says for verbs that can be resumed.

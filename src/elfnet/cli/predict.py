@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from elfnet.cli.arguments import Parser, budget
 from elfnet.errors import RequestError, WorkError
 
 if TYPE_CHECKING:
+    from elfnet.calibrate.measured_cost import TimeBudget
     from elfnet.cli.output import Writer
     from elfnet.inference.model import Model
 
@@ -26,7 +27,9 @@ def parser() -> Parser:
         usage="BUNDLE|RUN IMAGE|FOLDER|- ... [--format FORMAT] [--out FILE] [--operating-point NAME | --budget B]",
         example="elfnet predict runs/elf/elf.onnx photos --budget 0.6 --format csv --out answers.csv",
     )
-    parser.add_argument("model", help="a bundle from 'elfnet export', or a run directory")
+    parser.add_argument(
+        "model", help="a bundle from 'elfnet export', a run directory, a name of 'elfnet models ls', or hub:user/name"
+    )
     parser.add_argument(
         "images",
         nargs="+",
@@ -70,10 +73,12 @@ def run(words: Sequence[str]) -> int:
     from elfnet.cli.output import FileProgress
     from elfnet.inference.predict_files import Classified, NotRead, classify_files, find_images
 
-    open_model = _model_opener(args)
+    settings_of_model = _model_settings(args)
     # Also opened here with --backend ray, so that errors appear before the cluster starts.
-    model = open_model()
+    model = _open_model(args.model, _asked_point(args), settings_of_model)
     model.preprocess.require_images("'elfnet predict'")
+    # Workers use the same point: a time that they measure themselves could choose another one.
+    open_model = partial(_open_model, args.model, model.operating_point, settings_of_model)
     files = find_images(args.images, listed=sys.stdin)
     settings: dict[str, Any] = {"batch": args.batch, "top": args.top, "resize": not args.no_resize}
     failed = total = 0
@@ -115,18 +120,24 @@ def _require_consistent(args: argparse.Namespace) -> None:
         raise RequestError(f"{args.out} exists; give --overwrite, or another --out")
 
 
-def _model_opener(args: argparse.Namespace) -> "Callable[[], Model]":
-    """Return a function that opens the model, here and in the workers of a cluster."""
-    settings = {name: getattr(args, name) for name in ("threads", "deepest_exit", "abstain_below")}
+def _model_settings(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of `load` and `model_of_run`, here and in the workers of a cluster."""
+    settings: dict[str, Any] = {name: getattr(args, name) for name in ("threads", "deepest_exit", "abstain_below")}
     if args.backend == RAY:
         settings["threads"] = args.threads or args.cpus or 1
     elif args.backend:
         settings["backend"] = args.backend
     if args.variant is not None:
         settings["variant"] = args.variant
-    within = args.budget if args.budget is None or isinstance(args.budget, float) else str(args.budget)
-    point = within if args.operating_point is None else args.operating_point
-    return partial(_open_model, args.model, point, settings)
+    return settings
+
+
+def _asked_point(args: argparse.Namespace) -> str | float | None:
+    """Return the point of --operating-point or --budget; None for the default."""
+    if args.operating_point is not None:
+        return str(args.operating_point)
+    within: float | TimeBudget | None = args.budget
+    return within if within is None or isinstance(within, float) else str(within)
 
 
 def _open_model(path: str, point: str | float | None, settings: dict[str, Any]) -> "Model":

@@ -7,6 +7,9 @@ from pathlib import Path
 from elfnet.cli.arguments import Parser, budget
 from elfnet.errors import RequestError
 
+DEMO = "clothing"
+"""The network of --demo."""
+
 # Flags that are fields of `ServeSettings`, whose defaults apply if they are not given.
 LIMITS = (
     "max_batch",
@@ -30,10 +33,17 @@ def parser() -> Parser:
         "Serve predictions of a bundle over HTTP, with a web page at / to try images. Requests are batched as they\n"
         "arrive; beyond the limits the response is 503. A worker process that crashes is replaced. Ctrl-C or SIGTERM\n"
         "stops the service after the requests in progress.",
-        usage="BUNDLE [--host HOST] [--port PORT] [--operating-point NAME | --budget B] [--shed-by-budget] ...",
+        usage="BUNDLE|--demo [--host HOST] [--port PORT] [--operating-point NAME | --budget B] [--shed-by-budget] ...",
         example="elfnet serve runs/elf/elf.onnx --port 8000 --samples photos",
     )
-    parser.add_argument("bundle", type=Path, help="file written by 'elfnet export'")
+    parser.add_argument(
+        "bundle",
+        nargs="?",
+        help="file written by 'elfnet export', a name of 'elfnet models ls', or hub:user/name",
+    )
+    parser.add_argument(
+        "--demo", action="store_true", help=f"serve the network {DEMO} that ships with elfnet, with sample photos"
+    )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine)")
     parser.add_argument("--port", type=int, default=8000, help="0 lets the system choose (default: 8000)")
     parser.add_argument(
@@ -98,11 +108,28 @@ def parser() -> Parser:
     return parser
 
 
+def _bundle_and_samples(name: str | None, *, demo: bool, samples: Path | None) -> tuple[Path, Path | None]:
+    """Find the file to serve; a network with a name brings its sample photos, unless others are given."""
+    if demo == (name is not None):
+        raise RequestError("name a bundle or give --demo, one of them; 'elfnet serve --demo' needs nothing else")
+
+    from elfnet.pretrained.catalogue import shipped_networks
+    from elfnet.pretrained.names import find_model
+
+    chosen = DEMO if name is None else name
+    path = find_model(chosen)
+    shipped = shipped_networks().get(chosen)
+    if samples is None and shipped is not None and path == shipped.path:
+        samples = shipped.samples
+    return path, samples
+
+
 def run(words: Sequence[str]) -> int:
     args = parser().parse_strictly(words)
     if args.operating_point is not None and args.budget is not None:
         raise RequestError("--operating-point and --budget both choose the point; give one of them")
 
+    bundle, samples = _bundle_and_samples(args.bundle, demo=args.demo, samples=args.samples)
     from elfnet.inference.model import DEFAULT_BACKEND, load
     from elfnet.serve import BundleService, ServeSettings, bind_socket, read_samples, read_token, serve_workers
     from elfnet.serve.workers import open_points, threads_per_worker
@@ -118,22 +145,22 @@ def run(words: Sequence[str]) -> int:
         metrics_route=args.metrics_port is None,
     )
     token = read_token(args.token_file)
-    read_samples(args.samples)
+    read_samples(samples)
     settings.divide(args.workers)
-    family, _ = open_points(args.bundle, args.variant)
+    family, _ = open_points(bundle, args.variant)
     backend, threads = args.backend or DEFAULT_BACKEND, threads_per_worker(args.threads, args.workers)
     # Measured before the workers start, which would disturb each other; the model of this process is not kept.
-    times = load(args.bundle, backend=backend, variant=args.variant, threads=threads).measure_times()
+    times = load(bundle, backend=backend, variant=args.variant, threads=threads).measure_times()
     point = family.points[0]
     if args.operating_point is not None:
         point = family.point(args.operating_point)
     elif args.budget is not None:
         point = family.for_budget(args.budget, times=times)
     served = BundleService(
-        bundle=args.bundle,
+        bundle=bundle,
         settings=settings,
         token=token,
-        samples=args.samples,
+        samples=samples,
         backend=backend,
         variant=args.variant,
         threads=args.threads,
@@ -144,7 +171,7 @@ def run(words: Sequence[str]) -> int:
     shown = f"[{host}]" if ":" in host else host
     # Connections wait from now on, until a worker has loaded the model.
     bound.listen()
-    sys.stderr.write(f"serving {args.bundle.name} at http://{shown}:{port}/ (point {point.name}); Ctrl-C stops\n")
+    sys.stderr.write(f"serving {bundle.name} at http://{shown}:{port}/ (point {point.name}); Ctrl-C stops\n")
     sys.stderr.flush()
     serve_workers(
         served,

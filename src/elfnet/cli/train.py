@@ -115,7 +115,7 @@ def _finish(trained: "RunDirectory", *, as_json: bool) -> None:
     record = read_run(trained)
     leading = ("accurate", *record.leading_points())
     screen.print(points_table(results, all_points=False, only=leading, milliseconds=record.all_milliseconds()))
-    for note in (*family.notes, *untimed):
+    for note in (*family.notes, *untimed, *([record.mix_note] if record.mix_note else [])):
         screen.print(note, markup=False, soft_wrap=True)
     if len(results.exits) > 1:
         screen.print(exits_table(results))

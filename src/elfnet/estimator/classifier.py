@@ -16,7 +16,8 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from elfnet.calibrate.operating_point import OperatingPoint
 from elfnet.errors import RequestError
-from elfnet.estimator.fitted import FittedNetwork, train
+from elfnet.estimator.fitted import train
+from elfnet.export.network import FittedNetwork
 from elfnet.inference.backends.torch import TorchBackend
 from elfnet.inference.bundle.one_file import OneFile, open_one_file, verified
 from elfnet.inference.engine import Answers, Engine
@@ -61,6 +62,9 @@ class ELFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         >>> model.score(X, y) > 0.9
         True
     """
+
+    fitted_: FittedNetwork | bytes
+    """After `fit` the network; after `load` the content of the file."""
 
     def __init__(
         self,
@@ -170,7 +174,7 @@ class ELFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         check_is_fitted(self)
         path = Path(path)
         if isinstance(self.fitted_, FittedNetwork):
-            from elfnet.estimator.file import write_file
+            from elfnet.export.network import write_file
 
             write_file(
                 self.fitted_,
@@ -237,6 +241,7 @@ class ELFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
     @cached_property
     def _opened(self) -> OneFile:
+        assert isinstance(self.fitted_, bytes)
         return verified(Path("the classifier's file"), self.fitted_)
 
     @property

@@ -8,7 +8,6 @@ what remains is a `FittedNetwork`, which holds plain data and a torch module, so
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,9 +21,9 @@ from elfnet.calibrate.fit import fixed_family
 from elfnet.calibrate.run import calibrate_run
 from elfnet.data.long_tail import take_from_each_class
 from elfnet.evaluate.run import evaluate_run
+from elfnet.export.network import CHECKED, FittedNetwork
 from elfnet.inference.bundle.manifest import Provenance
 from elfnet.inference.preprocess import FEATURE_ROWS, Preprocess
-from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.load import load_recipe
 from elfnet.recipe.roles import without_directories
 from elfnet.run.checkpoint import load_run_checkpoint, network_of_run
@@ -34,29 +33,8 @@ from elfnet.train.run import train_recipe
 
 MIN_CALIBRATION = 20
 """Fewer held-out examples say nothing about thresholds; then none are held out."""
-CHECKED = 512
-"""Calibration examples that are kept, to compare an exported file with torch."""
 _IN_MEMORY = Path("/dev/shm")
 _SPARE_BYTES = 512 * 2**20
-
-
-@dataclass(frozen=True, eq=False)
-class FittedNetwork:
-    """A trained network with everything that prediction and export need.
-
-    Attributes:
-        network: In evaluation mode, on the CPU.
-        family: The operating points.
-        preprocess: Turns rows or images into the input of the network.
-        provenance: Origin of the network, for an exported file.
-        sample: Some calibration examples as they were given, to check an exported file on.
-    """
-
-    network: StagedNetwork
-    family: Family
-    preprocess: Preprocess
-    provenance: Provenance
-    sample: NDArray[Any]
 
 
 def train(

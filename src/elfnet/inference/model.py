@@ -20,6 +20,7 @@ from elfnet.inference.bundle.read import Bundle, open_bundle
 from elfnet.inference.engine import ABSTAINED, Answers, Engine, PixelEngine, join_answers
 from elfnet.inference.preprocess import ImageLike, Preprocess
 from elfnet.inference.timing import measure_single_images
+from elfnet.pretrained.names import find_model
 
 if TYPE_CHECKING:
     from elfnet.models.staged import StagedNetwork
@@ -245,7 +246,8 @@ def load(
     """Load a bundle, and verify it by its hash.
 
     Args:
-        path: An `.onnx` file that `elfnet export` wrote; or a bundle of an older version, a zip or a directory.
+        path: An `.onnx` file that `elfnet export` wrote; the name of a network of `elfnet models ls`, or
+            `hub:user/name[@revision]`; or a bundle of an older version, a zip or a directory.
         backend: `onnxruntime`; or `openvino`, `torch`, `torch-compiled` if installed.
         threads: Threads per call; None for the backend's default.
         deepest_exit: All remaining images exit here (from 1), which bounds the worst-case cost.
@@ -267,7 +269,7 @@ def load(
         >>> len(model.class_names)
         10
     """
-    path = Path(path)
+    path = find_model(path)
     if is_one_file(path):
         return _load_one_file(
             path,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,17 +85,20 @@ def classify_files(
         yield from answers()
 
 
-class Worker:
-    """The Ray actor: opens the model once, then classifies parts of the files."""
+_opened: dict[str, Model] = {}
+"""The model of a worker process of the cluster, by the command that it works for."""
 
-    def __init__(self, open_model: Callable[[], Model], directory: str) -> None:
+
+def _classify_part(
+    command: str, open_model: Callable[[], Model], directory: str, files: list[str], settings: dict[str, Any]
+) -> list[Classified | NotRead]:
+    """Classify the files of one part on the cluster; a worker process opens the model for its first part."""
+    if command not in _opened:
         # Paths may be relative to the directory of the command.
         os.chdir(directory)
-        self._model = open_model()
-
-    def classify(self, files: list[str], batch: int, top: int, resize: bool) -> list[Classified | NotRead]:
-        """Classify the files of one part; see `classify_files`."""
-        return list(classify_files(self._model, files, batch=batch, top=top, resize=resize))
+        _opened.clear()
+        _opened[command] = open_model()
+    return list(classify_files(_opened[command], files, **settings))
 
 
 def classify_on_ray(
@@ -109,7 +113,7 @@ def classify_on_ray(
 ) -> Generator[Classified | NotRead, None, None]:
     """Classify image files on a Ray cluster, with as many workers as it has room for.
 
-    A worker that is lost is restarted, up to `ATTEMPTS` times.
+    Files of a worker that is lost are classified by another one, up to `ATTEMPTS` times.
 
     Args:
         open_model: Called once per worker; it is pickled, so it must not hold the model itself.
@@ -127,17 +131,16 @@ def classify_on_ray(
         WorkError: A worker failed.
     """
     with ray_cluster(address, cpus=cpus) as ray:
-        remote: Any = ray.remote(num_cpus=cpus, max_restarts=ATTEMPTS, max_task_retries=ATTEMPTS)(Worker)
-        number = max(1, int(ray.cluster_resources().get("CPU", cpus) // cpus))
-        workers = [remote.remote(open_model, os.getcwd()) for _ in range(number)]  # noqa: PTH109
+        # Tasks, not actors: an actor of a lost host waits for room on another host, and its parts would wait with it.
+        task: Any = ray.remote(num_cpus=cpus, max_retries=ATTEMPTS)(_classify_part)
+        command, settings = uuid4().hex, {"batch": batch, "top": top, "resize": resize}
+        workers = max(1, int(ray.cluster_resources().get("CPU", cpus) // cpus))
         parts = _parts(iter(files), BATCHES_PER_PART * batch)
         running: deque[Any] = deque()
-        turn = 0
         while True:
-            # Parts are sent round-robin and collected in the same order; only these parts are in memory.
-            for part in islice(parts, PARTS_PER_WORKER * number - len(running)):
-                running.append(workers[turn % number].classify.remote(part, batch, top, resize))
-                turn += 1
+            # Parts are collected in the order in which they are sent; only these parts are in memory.
+            for part in islice(parts, PARTS_PER_WORKER * workers - len(running)):
+                running.append(task.remote(command, open_model, os.getcwd(), part, settings))  # noqa: PTH109
             if not running:
                 return
             try:

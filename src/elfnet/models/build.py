@@ -187,8 +187,19 @@ def network_of(model: ModelRecipe, *, classes: int, image_channels: int) -> Stag
 
 
 def load_initial_weights(model: ModelRecipe, network: StagedNetwork) -> LoadedWeights | None:
-    """Load the file `model.weights` into a new network; return None if the recipe names no file."""
-    return load_backbone_weights(network, model.weights) if model.weights else None
+    """Load `model.weights` into a new network; return None if the recipe names none.
+
+    Raises:
+        RequestError: the licence of the weights is not stated.
+    """
+    if not model.weights:
+        return None
+    if not model.weights_licence.strip():
+        raise RequestError(
+            f"model.weights={model.weights} needs model.weights_licence, which the model card states: the licence of "
+            "these weights, such as apache-2.0; own; or unknown"
+        )
+    return load_backbone_weights(network, model.weights)
 
 
 def resolve_defaults(model: ModelRecipe) -> ModelRecipe:

@@ -24,6 +24,9 @@ from elfnet.models.staged import StagedNetwork
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "network", "net", "weights")
 """Keys under which training scripts save the state dict."""
+FOLDER_FILES = ("model.safetensors", "pytorch_model.bin")
+"""Names under which transformers and timm save weights in a folder; the first that exists is read."""
+WEIGHTS_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin")
 MISMATCHES_SHOWN = 3
 SEVERAL_LAST_GROUPS = (
     "a network with experts has several copies of its last block group, and published weights have one; "
@@ -33,6 +36,11 @@ _HEAD = re.compile(r"heads\.(\d+)\.")
 _CIFAR_STEM = {"0": "conv1", "1": "bn1"}
 # torchvision's DenseNet files are older than its DenseNet: they have denselayer1.norm.1 instead of denselayer1.norm1.
 _OLD_DENSE_LAYER = re.compile(r"(.*\bdenselayer\d+\.(?:norm|conv))\.([12]\..+)")
+# transformers names the parts of a ResNet by what they do, published files by their place.
+_TRANSFORMERS_STEM = re.compile(r"(?:resnet\.)?embedder\.embedder\.(convolution|normalization)\.(.+)")
+_TRANSFORMERS_BLOCK = re.compile(
+    r"(?:resnet\.)?encoder\.stages\.(\d+)\.layers\.(\d+)\.(?:shortcut|layer\.(\d+))\.(convolution|normalization)\.(.+)"
+)
 # The number of batches that a batch norm has seen. Older files do not have it, and it is not used here.
 _COUNTER = "num_batches_tracked"
 
@@ -41,15 +49,13 @@ def read_weights_file(file: str | Path) -> dict[str, Tensor]:
     """Read all tensors of a weights file to the CPU, by name.
 
     Args:
-        file: a safetensors file, or a file of `torch.save` that holds tensors only.
+        file: a safetensors file, a file of `torch.save` that holds tensors only, or a folder (see `weights_file`).
 
     Raises:
-        RequestError: there is no such file.
+        RequestError: there is no such file, or a folder has none or several.
         WorkError: the file cannot be read, is damaged, or holds more than tensors.
     """
-    path = Path(file).expanduser()
-    if not path.is_file():
-        raise RequestError(f"model.weights: there is no file {path}; name a .safetensors, .pt or .pth file")
+    path = weights_file(file)
     try:
         tensors = _read_safetensors(path) if _is_safetensors(path) else _read_torch(path)
     except OSError as error:
@@ -57,6 +63,30 @@ def read_weights_file(file: str | Path) -> dict[str, Tensor]:
     if not tensors:
         raise WorkError(f"model.weights: {path} holds no tensors by name; save the state dict of a network")
     return tensors
+
+
+def weights_file(path: str | Path) -> Path:
+    """Return the weights file of a path: itself, or the file in a folder that transformers or timm saved.
+
+    Raises:
+        RequestError: there is no such file, or a folder has none, several, or one in parts.
+    """
+    path = Path(path).expanduser()
+    if path.is_file():
+        return path
+    if not path.is_dir():
+        raise RequestError(f"model.weights: there is no file {path}; name a .safetensors or .pth file, or a folder")
+    for name in FOLDER_FILES:
+        if (path / name).is_file():
+            return path / name
+    if any(path.glob("*.index.json")):
+        raise RequestError(f"model.weights: the weights in {path} are in parts; save them as one file")
+    found = sorted(one for one in path.iterdir() if one.suffix in WEIGHTS_SUFFIXES and one.is_file())
+    if len(found) != 1:
+        raise RequestError(
+            f"model.weights: {path} has {len(found)} weights files; name one, or a folder with {FOLDER_FILES[0]}"
+        )
+    return found[0]
 
 
 def _is_safetensors(path: Path) -> bool:
@@ -222,7 +252,7 @@ def load_backbone_weights(network: StagedNetwork, file: str | Path) -> LoadedWei
 
 
 def _sha256(file: str | Path) -> str:
-    with Path(file).expanduser().open("rb") as opened:
+    with weights_file(file).open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
@@ -231,11 +261,32 @@ def _with_published_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     own = {n.removeprefix("weights."): value for n, value in tensors.items() if not n.startswith("optimiser.")}
     if any(name.startswith("stages.") for name in own) and any(name.startswith("heads.") for name in own):
         return {published: own[name] for name, published in published_names(own).items()}
+    if any(_TRANSFORMERS_STEM.fullmatch(name) for name in tensors):
+        return {_from_transformers(name): value for name, value in tensors.items()}
     renamed = {}
     for name, value in tensors.items():
         old = _OLD_DENSE_LAYER.fullmatch(name)
         renamed[old[1] + old[2] if old else name] = value
     return renamed
+
+
+def _from_transformers(name: str) -> str:
+    """The published name of a tensor of a ResNet of transformers.
+
+    Example:
+        >>> _from_transformers("resnet.encoder.stages.1.layers.0.layer.2.convolution.weight")
+        'layer2.0.conv3.weight'
+    """
+    if (stem := _TRANSFORMERS_STEM.fullmatch(name)) is not None:
+        return f"{'conv1' if stem[1] == 'convolution' else 'bn1'}.{stem[2]}"
+    if (block := _TRANSFORMERS_BLOCK.fullmatch(name)) is not None:
+        stage, layer, number, kind, rest = block.groups()
+        if number is None:
+            part = f"downsample.{0 if kind == 'convolution' else 1}"
+        else:
+            part = f"{'conv' if kind == 'convolution' else 'bn'}{int(number) + 1}"
+        return f"layer{int(stage) + 1}.{layer}.{part}.{rest}"
+    return name.replace("classifier.1.", "fc.")
 
 
 def _without_prefix(tensors: Mapping[str, Tensor], names: Collection[str]) -> dict[str, Tensor]:

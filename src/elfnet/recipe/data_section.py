@@ -6,6 +6,8 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, m
 
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
+Switch = Literal["auto", "on", "off"]
+NonNegative = Annotated[float, Field(ge=0)]
 
 
 class Section(BaseModel):

@@ -72,7 +72,7 @@ def _accuracy(record: RunRecord) -> str:
             f"| {name}: {meaning} | {100 * found.balanced_accuracy:.1f} ± {100 * error:.1f} | "
             f"{100 * found.accuracy:.1f} | {found.mean_cost:.2f} |{'' if taken is None else f' {taken:.3g} |'}"
         )
-    units = " ".join(note for note in (record.cost_note, record.time_note) if note)
+    units = " ".join(note for note in (record.cost_note, record.time_note, record.mix_note) if note)
     return "\n".join([*lines, "", units, *(f"- {note}" for note in record.family.notes)])
 
 
@@ -115,8 +115,12 @@ def _limits(record: RunRecord) -> str:
         more = " ..." if len(rare) > MAX_CLASSES else ""
         named = ", ".join(map(_cell, rare[:MAX_CLASSES]))
         lines.append(f"- Fewer than 20 training examples: {named}{more}.")
-    if record.recipe.model.weights:
-        lines.append("- It started from weights of others: add their origin and licence here.")
+    if record.info.weights is not None:
+        licence = record.recipe.model.weights_licence or "not stated"
+        lines.append(
+            f"- It started from other weights: {_cell(Path(record.info.weights.file).name)} (sha256 "
+            f"{record.info.weights.sha256[:12]}), licence: {_cell(licence)}. Their limits are this model's, too."
+        )
     return "\n".join(lines)
 
 

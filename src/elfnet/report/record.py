@@ -25,6 +25,9 @@ from elfnet.run.results import Metrics, Results
 CHOSEN_POINTS = ("full", "accurate", "economic")
 """The operating points that every calibrated run has: full depth, and the two chosen on the calibration split."""
 
+MIX_TOLERANCE = 0.05
+"""Difference between two class mixes, as a share of the images, that is not worth a remark."""
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RunRecord:
@@ -139,6 +142,23 @@ class RunRecord:
         if self.times is None:
             return ""
         return f"Times: mean milliseconds per image on the machine that calibrated the run ({self.times.how})."
+
+    @property
+    def mix_note(self) -> str:
+        """A sentence if the classes of the test split have other shares than the points were chosen for, else empty."""
+        table, file = self.table, self.directory.table(self.family.split)
+        if table is None or not (self.family.class_mix or file.is_file()):
+            return ""
+        labels_N = table.labels_N if self.family.class_mix else ExitTable.open(file).labels_N
+        chosen_C = np.array(self.family.class_mix or np.bincount(labels_N, minlength=table.classes))
+        found_C = np.bincount(table.labels_N, minlength=table.classes)
+        difference = float(np.abs(chosen_C / chosen_C.sum() - found_C / found_C.sum()).sum()) / 2
+        if difference <= MIX_TOLERANCE:
+            return ""
+        return (
+            f"The {table.split} split has another class mix than the points were chosen for: {100 * difference:.0f} % "
+            "of its images would have to be of other classes; compare the balanced accuracies."
+        )
 
     def leading_points(self) -> dict[str, str]:
         """Return the points that a user would choose, with what each stands for.

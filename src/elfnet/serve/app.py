@@ -68,7 +68,7 @@ def create_app(service: Service) -> FastAPI:
     app.state.service = service
     app.include_router(predict.router)
     app.include_router(router)
-    add_exception_handlers(app)
+    add_exception_handlers(app, [*predict.router.routes, *router.routes])
     # The middleware that is added last runs first.
     app.add_middleware(PredictFastPath, service=service)
     if service.settings.allowed_origins:

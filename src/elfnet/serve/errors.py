@@ -1,8 +1,9 @@
 """Error responses: every failure is sent as `{"error": "one line"}`."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -10,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Receive, Scope, Send
 
 from elfnet.registry import unknown_name
@@ -95,11 +97,16 @@ def api_error_response(error: ApiError) -> JSONResponse:
     return error_response(error.status, str(error), error.headers, response_class=response_class)
 
 
-def add_exception_handlers(app: FastAPI) -> None:
-    """Make every exception that FastAPI handles an error response of this module."""
+def add_exception_handlers(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
+    """Make every exception that FastAPI handles an error response of this module.
+
+    Args:
+        routes: of the application.
+    """
     app.add_exception_handler(ApiError, _on_api_error)
     app.add_exception_handler(RequestValidationError, _on_validation_error)
-    app.add_exception_handler(HTTPException, _on_http_exception)
+    plain = [route for route in routes if isinstance(route, Route)]
+    app.add_exception_handler(HTTPException, partial(_on_http_exception, plain))
 
 
 async def _on_api_error(_request: Request, error: Exception) -> JSONResponse:
@@ -114,11 +121,16 @@ async def _on_validation_error(_request: Request, error: Exception) -> JSONRespo
     return error_response(422, validation_message({**first, "loc": first["loc"][1:]}))
 
 
-async def _on_http_exception(request: Request, error: Exception) -> JSONResponse:
+async def _on_http_exception(routes: Sequence[Route], request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     messages = {404: NOT_FOUND, 405: f"method {request.method} is not allowed here"}
     message = messages.get(error.status_code, str(error.detail))
-    return error_response(error.status_code, message, dict(error.headers or {}))
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        # Of all routes with this path; Starlette names the methods of the first only.
+        found = [route for route in routes if route.matches(request.scope)[0] != Match.NONE]
+        headers["Allow"] = ", ".join(sorted({method for route in found for method in route.methods or ()}))
+    return error_response(error.status_code, message, headers)
 
 
 _MUST_BE = {

@@ -32,7 +32,7 @@ _FORM_SCHEMA = {
     "type": "object",
     "required": ["image"],
     "properties": {
-        "image": {"type": "array", "items": {"type": "string", "format": "binary"}},
+        "image": {"type": "array", "minItems": 1, "items": {"type": "string", "format": "binary"}},
         "operating_point": {"type": "string"},
         "budget": {"type": "string", "description": BUDGET_DESCRIPTION},
         "top": {"type": "integer", "minimum": 1, "default": 5},

@@ -135,6 +135,7 @@ def _optimizer(recipe: Recipe, network: StagedNetwork, saved: Checkpoint | None)
         beta2=train.beta2,
         decay_norms_and_biases=train.decay_norms_and_biases,
         backbone_lr_factor=train.backbone_lr_factor,
+        layer_decay=train.layer_decay,
     )
     if saved is not None:
         restore_optimizer(optimizer, network, saved.optimiser)

@@ -26,6 +26,7 @@ def build_optimizer(
     beta2: float = 0.999,
     decay_norms_and_biases: bool = True,
     backbone_lr_factor: float = 1.0,
+    layer_decay: float = 1.0,
 ) -> torch.optim.Optimizer:
     """Build SGD or AdamW, with a fused kernel where torch has one.
 
@@ -38,9 +39,11 @@ def build_optimizer(
         beta2: of AdamW.
         decay_norms_and_biases: whether weight decay applies to vectors (biases, weights of normalisation layers).
         backbone_lr_factor: the learning rate of the stages is multiplied by this.
+        layer_decay: the learning rate of a stage is that of the next stage times this.
     """
     fused = all(p.device.type in ("cpu", "cuda") for p in network.parameters())
-    groups = _groups(network, lr, weight_decay, decay_norms_and_biases, backbone_lr_factor)
+    factors = _factors(network, backbone_lr_factor, layer_decay)
+    groups = _groups(network, lr, weight_decay, decay_norms_and_biases, factors)
     if name == "sgd":
         return torch.optim.SGD(
             groups, lr=lr, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov, fused=fused
@@ -50,15 +53,33 @@ def build_optimizer(
     raise RequestError(f"unknown train.optimizer {name!r}; choose from: adamw, sgd")
 
 
+def _factors(network: nn.Module, backbone_lr_factor: float, layer_decay: float) -> dict[nn.Parameter, float]:
+    """Factor of the learning rate of each parameter of the stages."""
+    if backbone_lr_factor == layer_decay == 1.0:
+        return {}
+    stages = list(network.get_submodule("stages").children())
+    if len(stages) == 1:
+        # A plain network is one stage that contains the others.
+        stages = list(stages[0].children()) or stages
+    return {
+        parameter: backbone_lr_factor * layer_decay ** (len(stages) - 1 - k)
+        for k, stage in enumerate(stages)
+        for parameter in stage.parameters()
+    }
+
+
 def _groups(
-    network: nn.Module, lr: float, weight_decay: float, decay_norms_and_biases: bool, backbone_lr_factor: float
+    network: nn.Module,
+    lr: float,
+    weight_decay: float,
+    decay_norms_and_biases: bool,
+    factors: Mapping[nn.Parameter, float],
 ) -> list[dict[str, object]]:
     """Parameter groups, one per combination of learning-rate factor and weight decay."""
-    stages = set(network.get_submodule("stages").parameters()) if backbone_lr_factor != 1.0 else set()
     by_setting: dict[tuple[float, float], list[nn.Parameter]] = {}
     for parameter in network.parameters():
         if parameter.requires_grad:
-            factor = backbone_lr_factor if parameter in stages else 1.0
+            factor = factors.get(parameter, 1.0)
             decay = weight_decay if decay_norms_and_biases or parameter.ndim > 1 else 0.0
             by_setting.setdefault((factor, decay), []).append(parameter)
     return [

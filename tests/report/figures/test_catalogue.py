@@ -92,7 +92,7 @@ def test_what_needs_single_examples_needs_the_table(elf_run: RunDirectory) -> No
     figures = list(figures_of_run(replace(read_run(elf_run), table=None), with_images=False))
     missing = [figure.name for figure in figures if isinstance(figure, NoFigure)]
     assert missing == ["confidence-in-true-class", "reliability", "cost-histogram"]
-    assert {figure.name for figure in figures} == {*PAPERS - {"images-by-exit"}, *OVER_TRAINING}
+    assert {figure.name for figure in figures} == {*PAPERS - {"images-by-exit"}, *OVER_TRAINING, "confusion"}
 
 
 def test_a_file_is_no_directory(plain_run: RunDirectory, tmp_path: Path) -> None:

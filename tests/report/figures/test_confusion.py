@@ -23,7 +23,7 @@ from elfnet.run.directory import RunDirectory
 
 def opacity(figure: Any) -> Any:
     (axes,) = figure.axes
-    return axes.images[0].get_array()[..., 3]
+    return np.asarray(axes.images[0].get_array())[..., 3]
 
 
 def test_pairs_are_sorted_by_their_number_and_never_right() -> None:

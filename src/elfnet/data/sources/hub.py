@@ -4,12 +4,13 @@
 
 from dataclasses import dataclass, replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.data.images.decode import Limits, UnreadableImageError
+from elfnet.data.images.decode import Limits, UnreadableImageError, read_bytes
 from elfnet.data.images.files import EncodedImages
 from elfnet.data.sources.listing import number_groups
 from elfnet.data.sources.tables import missing_column
@@ -52,9 +53,12 @@ class HubImages(EncodedImages):
     def name(self, index: int) -> str:
         return f"{self.origin}, row {self.row_N[index]}"
 
-    def encoded(self, index: int, limits: Limits) -> bytes:  # noqa: ARG002 (the content is in memory already)
+    def encoded(self, index: int, limits: Limits) -> bytes:
         found = self.rows[int(self.row_N[index])][self.image_column]
         content: bytes | None = found.get("bytes")
+        if content is None and found.get("path") and Path(found["path"]).is_file():
+            # The library's reader of local folders keeps paths only.
+            return read_bytes(Path(found["path"]), limits)
         if content is None:
             raise UnreadableImageError(f"{self.name(index)} has no bytes; use a data set that contains the images")
         return content

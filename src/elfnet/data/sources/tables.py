@@ -42,7 +42,9 @@ def read_parquet_columns(file: Path, wanted: Mapping[str, str]) -> list[list[Any
 
 def missing_column(file: Path | str, column: str, setting: str, there: Sequence[str]) -> RequestError:
     """The error for a column that a file does not have."""
-    shown = ", ".join(there[:12]) + (" ..." if len(there) > 12 else "")
+    # A quote that is not closed makes a name of several lines.
+    names = [name if name.isprintable() else repr(name)[:80] for name in there[:12]]
+    shown = ", ".join(names) + (" ..." if len(there) > 12 else "")
     return RequestError(f"{file} has no column {column!r}; it has: {shown}; name the right one with {setting}")
 
 

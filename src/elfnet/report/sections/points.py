@@ -48,7 +48,7 @@ class OperatingPoints:
 def operating_points(record: RunRecord) -> OperatingPoints:
     """Return accuracy by group, cost and exit shares of each operating point."""
     family = record.family
-    units = " ".join(note for note in (record.cost_note, record.time_note) if note)
+    units = " ".join(note for note in (record.cost_note, record.time_note, record.mix_note) if note)
     caption = (
         f"{record.measured_on}. {units} Thresholds chosen on the {family.split} split, n = {family.n:,}. A dash means "
         f"no examples."

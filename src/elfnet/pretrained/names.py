@@ -1,0 +1,81 @@
+"""Find a model by name: an existing path, a shipped network, or `hub:user/name[@revision]`, in this order.
+
+Only a name that begins with `hub:` uses the network.
+"""
+
+import re
+from difflib import get_close_matches
+from pathlib import Path
+
+from elfnet.errors import RequestError, WorkError
+from elfnet.extras import missing_package
+from elfnet.pretrained.catalogue import shipped_networks
+
+HUB = "hub:"
+FILE = "model.onnx"
+"""Name of the exported file in a repository of the hub."""
+_REPOSITORY = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
+
+
+def find_model(name: str | Path, *, file: str = FILE) -> Path:
+    """Return the path of a model.
+
+    Args:
+        name: A path, the name of a shipped network, or `hub:user/name[@revision]`, which is downloaded into the cache
+            of `huggingface_hub` unless it is there.
+        file: The file to take from a repository of the hub.
+
+    Raises:
+        RequestError: The name of a repository has another form, or a name is nearly that of a shipped network.
+        WorkError: The repository cannot be reached, or `huggingface_hub` is not installed.
+    """
+    path = Path(name)
+    if path.exists():
+        return path
+    if (text := str(name)).startswith(HUB):
+        return _download(text.removeprefix(HUB), file)
+    networks = shipped_networks()
+    if text in networks:
+        return networks[text].verified_path()
+    if near := get_close_matches(text, networks, n=1, cutoff=0.75):
+        raise RequestError(
+            f"there is no file or network {text}; did you mean {near[0]}? 'elfnet models ls' lists the networks"
+        )
+    return path
+
+
+def _download(name: str, file: str) -> Path:
+    matched = _REPOSITORY.fullmatch(name)
+    if matched is None:
+        raise RequestError(
+            f"{HUB}{name} is not the name of a repository; write {HUB}user/name or {HUB}user/name@branch"
+        )
+    repository, revision = matched["repository"], matched["revision"]
+    try:
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.errors import (
+            EntryNotFoundError,
+            HfHubHTTPError,
+            LocalEntryNotFoundError,
+            RepositoryNotFoundError,
+            RevisionNotFoundError,
+        )
+    except ImportError as error:
+        raise WorkError(missing_package(f"{HUB}{name}", "huggingface_hub")) from error
+    try:
+        return Path(hf_hub_download(repository, file, revision=revision))
+    except RepositoryNotFoundError as error:
+        raise WorkError(
+            f"the hub has no repository {repository}, or it is private; check the name, or log in"
+        ) from error
+    except RevisionNotFoundError as error:
+        raise WorkError(f"{repository} has no revision {revision}; name a branch, tag or commit that it has") from error
+    except LocalEntryNotFoundError as error:
+        raise WorkError(
+            f"cannot reach the hub for {repository}, and {file} is not in the cache; connect, or name a local file"
+        ) from error
+    except EntryNotFoundError as error:
+        raise WorkError(f"{repository} has no file {file}; it was not written by elfnet.hub.push_to_hub") from error
+    except (HfHubHTTPError, OSError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise WorkError(f"cannot download {repository} from the hub: {reason}") from error
