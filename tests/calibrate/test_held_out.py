@@ -6,10 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from elfnet.calibrate.fit import FamilyRequest, fit_family
+from elfnet.calibrate.fit import FamilyRequest, RiskPoints, fit_family
 from elfnet.calibrate.held_out import held_out_accuracies, interval, stratified_folds
 from elfnet.calibrate.run import with_held_out
 from elfnet.evaluate.exit_table import ExitTable
+from elfnet.evaluate.replay import replay
 from elfnet.exits.policy import Policy, full_depth
 
 TableFactory = Callable[..., ExitTable]
@@ -75,3 +76,26 @@ def test_fitted_points_are_estimated_lower_than_on_their_own_examples(make_table
         gaps.append(point.expected.accuracy - point.held_out.accuracy)
         assert any(note.startswith("accuracy to expect") for note in family.notes)
     assert np.mean(gaps) > 0
+
+
+@pytest.mark.slow
+def test_intervals_hold_as_often_as_they_say(population: ExitTable) -> None:
+    """On a known population, about 95 % of the intervals hold its balanced accuracy; 90 % must."""
+    request = FamilyRequest(
+        search=(0.5, 0.8), budgets=(0.5,), geometric_budgets=(), mix="balanced", risk=RiskPoints(epsilons=())
+    )
+    rng = np.random.default_rng(0)
+    rows_of_class = [np.flatnonzero(population.labels_N == c) for c in range(population.classes)]
+    inside = []
+    for _ in range(12):
+        drawn = [rng.choice(rows, size) for rows, size in zip(rows_of_class, (120, 60, 30, 15, 8), strict=True)]
+        rows = np.concatenate(drawn)
+        table = replace(population, logits_NEC=population.logits_NEC[rows], labels_N=population.labels_N[rows])
+        family = with_held_out(fit_family(table, request), table, request)
+        for name in ("full", "budget=0.5", "within-1"):
+            point = family.point(name)
+            assert point.held_out is not None
+            right_N = replay(population, point.policy).prediction_N == population.labels_N
+            accuracy = float(np.mean([right_N[rows].mean() for rows in rows_of_class]))
+            inside.append(point.held_out.low <= accuracy <= point.held_out.high)
+    assert np.mean(inside) >= 0.9

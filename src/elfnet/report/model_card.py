@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elfnet import atomic
+from elfnet.calibrate.held_out import NORMAL_95
 from elfnet.report.figures.confusion import confused_pairs, confusion_of
 from elfnet.report.record import RunRecord, read_run
 from elfnet.run.directory import RunDirectory
 from elfnet.run.results import Metrics
 
 MAX_CONFUSIONS, MAX_CLASSES = 5, 30
-NORMAL_95 = 1.96
 
 
 def write_model_card(run: RunDirectory) -> Path:
