@@ -9,11 +9,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import fault_api
+import fault_fuzz
+import fault_soak
 from fault_case import Outcomes, damaged
 from torture import PARTS, main, merge, run_part, table
 
@@ -38,6 +42,63 @@ def test_trainings_end_as_undisturbed_ones(name: str, count: int, tmp_path: Path
     found = json.loads(file.read_text())
     assert found["failures"] == []
     assert found["outcomes"]["finished bit-equal"] == count
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "count", "package"), [("soak", 8, "elfnet"), ("fuzz", 2, "atheris"), ("api", 3, "schemathesis")]
+)
+def test_parts_that_start_programs(name: str, count: int, package: str, tmp_path: Path) -> None:
+    if find_spec(package) is None:
+        pytest.skip(f"{package} is not installed: pip install 'elfnet[torture]'")
+    file = tmp_path / "found.json"
+    words = [sys.executable, str(Path(__file__).with_name("torture.py")), "part", name]
+    subprocess.run([*words, "--count", str(count), "--out", str(file)], check=True, capture_output=True)
+    found = json.loads(file.read_text())
+    assert found["failures"] == []
+    assert found["cases"] > 10
+
+
+API = """
+___________________________ OPTIONS /v1/operating-point ____________________________
+1. Test Case ID: hEGorF
+
+- ST205 Allow header mismatch
+
+Reproduce with:
+
+    curl ...
+
+Test cases:
+  1,159 generated, 1 found 1 unique failures
+"""
+
+
+def test_a_response_that_is_not_documented_is_a_failure() -> None:
+    found = fault_api._outcomes(subprocess.CompletedProcess([], 1, API, ""))
+    assert found.counts == {"FAILED": 1, "as documented": 1158}
+    assert found.failures == ["OPTIONS /v1/operating-point: 1. Test Case ID: hEGorF - ST205 Allow header mismatch"]
+    assert fault_api._outcomes(subprocess.CompletedProcess([], 2, "", "no network")).counts == {"FAILED": 1}
+
+
+def test_an_input_that_fuzzing_finds_is_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "found-crash").write_bytes(b"PK")
+    errors = "=== Uncaught Python exception: ===\nKeyError: 'a'\nstat::number_of_executed_units: 77\n"
+    outcomes = Outcomes()
+    fault_fuzz._count(outcomes, "zip", subprocess.CompletedProcess([], 77, "", errors), tmp_path)
+    assert outcomes.counts == {"FAILED": 1, "zip read or refused": 77}
+    assert outcomes.failures == ["zip: KeyError: 'a'; the input, shortened: b'PK'"]
+    fault_fuzz._count(outcomes, "zip", subprocess.CompletedProcess([], 1, "", "no such module"), tmp_path)
+    assert outcomes.counts["FAILED"] == 2
+
+
+def test_memory_that_grows_is_a_failure() -> None:
+    flat, grown = Outcomes(), Outcomes()
+    fault_soak._check_memory(flat, [0] * 10 + [200 * 2**20] * 30)
+    fault_soak._check_memory(grown, [number * 2**20 for number in range(100)])
+    assert flat.failures == []
+    assert flat.figures["megabytes in the last quarter"] == 200
+    assert grown.failures == ["the memory grew from 37.0 to 87.0 MB"]
 
 
 def test_damage_is_a_function_of_the_seed() -> None:
