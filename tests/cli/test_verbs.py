@@ -198,7 +198,7 @@ def test_recipes(elfnet: Call) -> None:
 
 def test_data(elfnet: Call) -> None:
     sources = [line.split()[0] for line in elfnet("data", "ls")[1].splitlines()]
-    assert sources == ["cifar10", "cifar100", "digits", "features", "folder", "hub", "lists"]
+    assert sources == ["arrays", "cifar10", "cifar100", "digits", "features", "folder", "hub", "lists"]
     assert "1,797 training images" in elfnet("data", "prepare", "digits")[1]
     code, out, _ = elfnet("data", "describe", "digits/ce", "--data.ratio", 10, "--json")
     assert code == 0
