@@ -23,10 +23,9 @@ from elfnet.data.loading.normalise import Normalisation
 from elfnet.errors import RequestError
 from elfnet.export.from_run import RunParts, open_parts, split_images
 from elfnet.export.onnx import export_stages
-from elfnet.export.parity import join_answers
 from elfnet.export.variants import make_variant
 from elfnet.inference.backends.onnxruntime import OnnxBackend
-from elfnet.inference.engine import Answers, Engine
+from elfnet.inference.engine import Answers, Engine, join_answers
 from elfnet.inference.timing import Images, batches_of
 from elfnet.run.directory import RunDirectory, open_run
 from timing import ratio, write_results

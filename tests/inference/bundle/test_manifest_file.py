@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from older_bundles import manifest_text
 
 from elfnet.errors import WorkError
 from elfnet.inference.bundle.manifest import Manifest, Measured, Parity, PeakMemory, PointParity
-from elfnet.inference.bundle.manifest_file import identity_of, manifest_text, read_manifest
+from elfnet.inference.bundle.manifest_file import identity_of, read_manifest
 
 Fields = dict[str, Any]
 

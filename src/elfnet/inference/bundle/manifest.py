@@ -110,11 +110,6 @@ class Measured(Strict):
     versions: dict[str, str]
 
 
-def graph_name(variant: str, stage: int) -> str:
-    """Where the graph of a stage (from 1) lies; float32 is the one that every bundle has."""
-    return f"stages/{stage}.onnx" if variant == "float32" else f"stages/{variant}/{stage}.onnx"
-
-
 def _printable(name: str) -> str:
     # Names are printed on terminals and in line-based formats; a control character would break both.
     if not name or any(unicodedata.category(character) in ("Cc", "Cs") for character in name):

@@ -1,4 +1,4 @@
-"""Read and write `manifest.json`, which is the manifest with two hashes.
+"""Read `manifest.json` of a bundle of version 0.1.0, which is the manifest with two hashes.
 
 `sha256` covers the whole content, so that an altered threshold is detected like an altered weight. `identity` excludes
 the measurements, so that two exports of one run have the same identity.
@@ -26,17 +26,11 @@ def identity_of(manifest: Manifest) -> str:
     return content_sha256(content)
 
 
-def manifest_text(manifest: Manifest) -> bytes:
-    """Return the content of `manifest.json`."""
-    content = {**manifest.model_dump(mode="json"), "identity": identity_of(manifest)}
-    return (json.dumps({**content, "sha256": content_sha256(content)}, indent=2, allow_nan=False) + "\n").encode()
-
-
 def read_manifest(text: bytes, *, where: str) -> Manifest:
     """Parse and check the content of `manifest.json`, its hash first.
 
     Args:
-        text: What `manifest_text` wrote.
+        text: The content of the file.
         where: Name of the bundle in error messages.
 
     Raises:
