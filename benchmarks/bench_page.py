@@ -56,10 +56,10 @@ def make_bundle(place: Path) -> Path:
     epochs = ("--train.epochs", "2", "--train.drw_start", "1")
     for words in (
         ("train", "digits/elf-ce-drw", *epochs, "--out", str(place / "run")),
-        ("export", str(place / "run"), "--out", str(place / "digits.elfnet")),
+        ("export", str(place / "run"), "--out", str(place / "digits.onnx")),
     ):
         subprocess.run([*ELFNET, *words], check=True, capture_output=True)
-    return place / "digits.elfnet"
+    return place / "digits.onnx"
 
 
 @contextmanager

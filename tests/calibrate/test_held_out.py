@@ -10,7 +10,7 @@ from elfnet.calibrate.fit import FamilyRequest, RiskPoints, fit_family
 from elfnet.calibrate.held_out import held_out_accuracies, interval, stratified_folds
 from elfnet.calibrate.run import with_held_out
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.replay import replay
+from elfnet.evaluate.policy_replay import replay
 from elfnet.exits.policy import Policy, full_depth
 
 TableFactory = Callable[..., ExitTable]

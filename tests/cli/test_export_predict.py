@@ -99,16 +99,17 @@ def test_export_says_what_it_did(elfnet: Call, finished: Path, tmp_path: Path) -
     assert (tmp_path / "a.onnx").read_bytes() == before
 
 
-def test_export_json_and_directory(elfnet: Call, finished: Path, tmp_path: Path) -> None:
-    code, out, _ = elfnet("export", finished, "--out", tmp_path / "a", "--directory", "--json")
+def test_export_json_and_refusals(elfnet: Call, finished: Path, tmp_path: Path) -> None:
+    code, out, _ = elfnet("export", finished, "--out", tmp_path / "a.onnx", "--json")
     summary = json.loads(out)
     assert code == 0
-    assert summary["bytes"] == sum(path.stat().st_size for path in (tmp_path / "a").rglob("*") if path.is_file())
+    assert summary["bytes"] == (tmp_path / "a.onnx").stat().st_size
     assert summary["variants"]["float32"]["parity"]["images"] == 60
-    assert json.loads((tmp_path / "a" / "manifest.json").read_text())["identity"] == summary["identity"]
-    assert "name it with --out DIR" in one_line(elfnet("export", finished, "--directory"), 2)
-    archive = ("--out", tmp_path / "b.elfnet", "--default-point", "full")
-    assert "are for the ONNX file" in one_line(elfnet("export", finished, *archive), 2)
+    assert open_one_file(tmp_path / "a.onnx").identity == summary["identity"]
+    assert "one ONNX file; name it NAME.onnx" in one_line(elfnet("export", finished, "--out", tmp_path / "b.elfnet"), 2)
+    assert "is a directory; name another --out" in one_line(
+        elfnet("export", finished, "--out", tmp_path, "--overwrite"), 2
+    )
     assert "unknown operating point 'fast'" in one_line(
         elfnet("export", finished, "--out", tmp_path / "c.onnx", "--default-point", "fast"), 2
     )

@@ -204,8 +204,11 @@ def test_feature_rows(
     family = family_of(exported_table, policies(exported_table, "plain"))
     values = PointInputs.of(family).values(family.points[1].policy)
     expected = run(session_of(assemble(exported_graphs, family, image_input="float32")), exported_images[:7], **values)
-    session = session_of(assemble(exported_graphs, family, image_input="features"))
-    rows = exported_images[:7].reshape(7, -1)
+    # Doubling and halving are exact.
+    rows = 2 * exported_images[:7].reshape(7, -1)
+    features = rows.shape[1]
+    halved = Preprocess(mode="features", height=1, width=1, mean=(0.0,) * features, std=(2.0,) * features)
+    session = session_of(assemble(exported_graphs, family, image_input="features", preprocess=halved))
     found = session.run(["class", "confidence", "probabilities", "exit", "cost"], {"features": rows, **values})
     for one, wanted in zip(found, expected, strict=True):
         assert np.array_equal(one, wanted)

@@ -24,7 +24,6 @@ from elfnet.errors import RequestError
 from elfnet.evaluate.run import evaluate_run
 from elfnet.export import run as export_module
 from elfnet.export import variants as module
-from elfnet.export.archive import export_archive
 from elfnet.export.from_run import open_parts, split_images
 from elfnet.export.onnx import export_stages
 from elfnet.export.run import export_run
@@ -32,7 +31,6 @@ from elfnet.export.variants import MadeVariant, make_variant, require_worth_it, 
 from elfnet.inference.backends.onnxruntime import OnnxBackend
 from elfnet.inference.bundle.manifest import AgainstFloat32
 from elfnet.inference.bundle.one_file import open_one_file
-from elfnet.inference.bundle.read import open_bundle
 from elfnet.inference.engine import Engine, all_exit_logits
 from elfnet.recipe.load import load_recipe
 from elfnet.run.directory import RunDirectory
@@ -120,23 +118,6 @@ def test_a_bundle_with_int8(run: RunDirectory, graphs: Graphs, tmp_path: Path, m
         assert (small.engine(images, operating_point=point).exit_N == staged.exit_N).mean() > 0.98
     with pytest.raises(RequestError, match=r"unknown variant of .*: 'float32'; choose from: int8"):
         elfnet.load(path, variant="float32")
-
-
-@pytest.mark.usefixtures("always_worth_it")
-def test_an_older_bundle_with_int8(
-    run: RunDirectory, graphs: Graphs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(export_module, "export_stages", lambda *_: graphs)
-    path = tmp_path / "both.elfnet"
-    manifest = export_archive(run, path, precisions=["int8"], measure_memory=None).manifest
-    assert set(manifest.variants) == {"float32", "int8"}
-    assert open_bundle(path, variant="int8").graphs != open_bundle(path).graphs
-    images = split_images(run, "test")
-    expected = all_exit_logits(OnnxBackend(open_bundle(path, variant="int8").graphs, threads=1), images)[:, -1]
-    small = elfnet.load(path, variant="int8", threads=1)
-    assert small.engine(images, operating_point="full").prediction_N.tolist() == expected.argmax(axis=1).tolist()
-    with pytest.raises(RequestError, match="variant int8 has no torch network"):
-        elfnet.load(path, variant="int8", backend="torch")
 
 
 def test_int8_that_is_slower_is_refused_and_nothing_is_written(

@@ -28,7 +28,7 @@ from elfnet.inference.bundle.manifest import PeakMemory
 from elfnet.inference.bundle.memory import peak_resident_bytes
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.load import load_recipe
-from elfnet.run.checkpoint import tensors_sha256
+from elfnet.run.checkpoint import load_checkpoint, tensors_sha256
 from elfnet.run.directory import RunDirectory
 from elfnet.train.run import train_recipe
 
@@ -63,6 +63,12 @@ def _graphs_are_made_once() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def exported(run: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> Exported:
     return export_run(run, tmp_path_factory.mktemp("bundles") / "tiny.onnx")
+
+
+def test_the_file_is_hardly_larger_than_its_weights(run: RunDirectory, exported: Exported) -> None:
+    weights = load_checkpoint(run.checkpoint("last")).weights
+    numbers = sum(tensor.numel() for tensor in weights.values())
+    assert 4 * numbers < exported.bytes_on_disk <= 1.05 * 4 * numbers + 256_000
 
 
 def test_parity_and_accuracy_are_measured(run: RunDirectory, exported: Exported) -> None:

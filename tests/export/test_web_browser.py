@@ -189,8 +189,10 @@ def test_files_that_need_resizing_get_the_answers_of_python(
     rng = np.random.default_rng(0)
     files = []
     for i, pixels in enumerate(digits):
-        size = tuple(int(side) for side in rng.integers(20, 500, 2))
-        files.append(encoded(Image.fromarray(pixels[:, :, 0]).resize(size).convert("RGB"), "JPEG" if i % 2 else "PNG"))
+        width, height = rng.integers(20, 500, 2).tolist()
+        files.append(
+            encoded(Image.fromarray(pixels[:, :, 0]).resize((width, height)).convert("RGB"), "JPEG" if i % 2 else "PNG")
+        )
     page = open_page(LIGHT)
     found = page.evaluate(
         """async ([files, point]) => {

@@ -289,4 +289,4 @@ def test_the_script_in_the_documentation_runs(tmp_path: Path) -> None:
     assert int(examples) > 100
     assert 0 <= float(accuracy) <= 1
     assert int(points) > 1
-    assert (tmp_path / "runs" / "mine" / "mine.elfnet").is_file()
+    assert (tmp_path / "runs" / "mine" / "mine.onnx").is_file()

@@ -60,6 +60,14 @@ def test_the_first_one_file_bundle_answers_as_the_older_bundle_of_the_same_netwo
         assert found.confidence_N == pytest.approx(expected.confidence_N, abs=1e-5)
 
 
+def test_torch_rebuilds_the_network_of_a_bundle() -> None:
+    pixels = np.random.default_rng(1).integers(0, 256, (20, 32, 32, 1), dtype=np.uint8)
+    expected = load(STORED / "bundle.elfnet", threads=1).classify(pixels, operating_point="full")
+    found = load(STORED / "bundle.elfnet", backend="torch").classify(pixels, operating_point="full")
+    assert found.prediction_N.tolist() == expected.prediction_N.tolist()
+    assert found.confidence_N == pytest.approx(expected.confidence_N, abs=1e-5)
+
+
 def test_a_bundle_predicts() -> None:
     model = load(STORED / "bundle.elfnet")
     images = [np.full((32, 32), value, dtype=np.uint8) for value in (0, 90, 255)]

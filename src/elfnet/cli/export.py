@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from elfnet.export.web import WebRuntime
     from elfnet.inference.bundle.manifest import Measured
 
-ARCHIVE_SUFFIX = ".elfnet"
-
 
 def parser() -> Parser:
     parser = Parser(
@@ -24,10 +22,7 @@ def parser() -> Parser:
         example="elfnet export runs/elf --out elf.onnx",
     )
     parser.add_argument("run", help="a calibrated run directory")
-    parser.add_argument(
-        "--out", type=Path, help="file to write (default: NAME.onnx in the run directory); NAME.elfnet is the older zip"
-    )
-    parser.add_argument("--directory", action="store_true", help="write the content of the older zip as a directory")
+    parser.add_argument("--out", type=Path, help="file to write (default: NAME.onnx in the run directory)")
     parser.add_argument("--overwrite", action="store_true", help="replace what is in --out")
     parser.add_argument(
         "--int8",
@@ -72,9 +67,8 @@ def run(words: Sequence[str]) -> int:
         raise RequestError("--triton needs default inputs and uint8 images; leave out the other options of the inputs")
     web_runtime = _read_web_runtime(args)
     precisions = [name for name in ("int8", "bfloat16") if getattr(args, name)]
-    if args.directory or (args.out is not None and args.out.suffix == ARCHIVE_SUFFIX):
-        return _export_archive(args, precisions)
-
+    if args.out is not None and args.out.suffix == ".elfnet":
+        raise RequestError(f"--out {args.out}: an export is one ONNX file; name it NAME.onnx")
     from elfnet.export.run import export_run
     from elfnet.run.directory import open_run
 
@@ -146,38 +140,6 @@ def _write_triton(path: Path, args: Any) -> list[Path]:
     from elfnet.inference.bundle.one_file import open_one_file
 
     return write_repository(open_one_file(path), args.triton, path.stem, overwrite=args.overwrite)
-
-
-def _export_archive(args: Any, precisions: Sequence[str]) -> int:
-    """Write the older form: a zip or a directory."""
-    if args.default_point is not None or args.required_inputs or args.triton is not None or args.image_input != "uint8":
-        raise RequestError(
-            "--default-point, --required-inputs, --image-input and --triton are for the ONNX file; "
-            "name an --out FILE.onnx"
-        )
-    if args.out is None and args.directory:
-        raise RequestError("--directory needs a place; name it with --out DIR")
-    from elfnet.export.archive import export_archive
-    from elfnet.inference.bundle.manifest import identity_of
-    from elfnet.run.directory import open_run
-
-    exported = export_archive(
-        open_run(args.run), args.out, as_directory=args.directory, overwrite=args.overwrite, precisions=precisions
-    )
-    measured = {name: variant.measured for name, variant in exported.manifest.variants.items()}
-    if args.json:
-        print_json(
-            {
-                "bundle": str(exported.path),
-                "bytes": exported.bytes_on_disk,
-                "identity": identity_of(exported.manifest),
-                "variants": _as_json(measured),
-            }
-        )
-        return 0
-    _show(measured, len(exported.manifest.multiply_adds.stages))
-    _show_file(exported.path, exported.bytes_on_disk)
-    return 0
 
 
 def _as_json(measured: "Mapping[str, Measured | None]") -> dict[str, Any]:

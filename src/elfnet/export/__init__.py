@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING
 from elfnet.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from elfnet.export.archive import export_archive
     from elfnet.export.run import Exported, export_run
 
 _MODULES = {
     "Exported": "elfnet.export.run",
-    "export_archive": "elfnet.export.archive",
     "export_run": "elfnet.export.run",
 }
 
 __all__ = [
     "Exported",
-    "export_archive",
     "export_run",
 ]
 

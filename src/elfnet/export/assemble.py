@@ -68,7 +68,7 @@ def assemble(
     if len(graphs) > MAX_EXITS:
         raise RequestError(
             f"the network has {len(graphs)} exits, an ONNX file that stops early can have {MAX_EXITS}; "
-            "export it with --out NAME.elfnet"
+            "train it with fewer exits, or name the run directory instead of a file"
         )
     stages = [_read_stage(k, graph) for k, graph in enumerate(graphs)]
     first = onnx.ModelProto.FromString(graphs[0])

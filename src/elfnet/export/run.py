@@ -2,6 +2,7 @@
 
 # Shapes: N images, K channels, H height, W width
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -29,7 +30,6 @@ from elfnet.export.onnx import export_stages
 from elfnet.export.parity import compare, engine_points, require_parity
 from elfnet.export.variants import MadeVariant, evenly_spaced, make_variant
 from elfnet.inference.backends.onnxruntime import OnnxBackend
-from elfnet.inference.bundle.archive import require_writable
 from elfnet.inference.bundle.manifest import Measured, MultiplyAdds, PeakMemory, Preprocessing, Provenance
 from elfnet.inference.bundle.memory import measure_peak_memory
 from elfnet.inference.bundle.one_file import FileManifest, FileVariant, sealed, verified
@@ -108,7 +108,7 @@ def export_run(
     smaller = path.with_name(f"{path.stem}-int8{path.suffix}") if "int8" in precisions else None
     for wanted in (path, smaller):
         if wanted is not None:
-            require_writable(wanted, as_directory=False, overwrite=overwrite)
+            _require_writable(wanted, overwrite=overwrite)
     with run.lock():
         parts, splits, graphs = prepare(run, network)
         if parts.preprocess.reads_rows and image_input != "uint8":
@@ -132,6 +132,17 @@ def export_run(
             made, entries = small
             written = writer.write(smaller, made.graphs or (), made.family, entries)
         return replace(writer.write(path, graphs, parts.family, variants), int8=written)
+
+
+def _require_writable(path: Path, *, overwrite: bool) -> None:
+    """Refuse a path that exists, unless `overwrite` is given and the path is a file."""
+    if not os.path.lexists(path):
+        return
+    if not overwrite:
+        raise RequestError(f"{path} exists; give --overwrite, or another --out")
+    if not path.is_file():
+        kind = "a directory" if path.is_dir() else "not a regular file"
+        raise RequestError(f"{path} is {kind}; name another --out")
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from older_bundles import manifest_text
 
 from elfnet.errors import WorkError
 from elfnet.inference.bundle.manifest import (
@@ -16,7 +17,6 @@ from elfnet.inference.bundle.manifest import (
     PeakMemory,
     PointParity,
     identity_of,
-    manifest_text,
     read_manifest,
 )
 

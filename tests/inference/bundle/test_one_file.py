@@ -146,7 +146,7 @@ def test_images_of_another_shape_or_type(write_file: Callable[..., Path], pixels
     engine = OneFileEngine(open_one_file(write_file()), threads=1)
     for wrong in (pixels[:, :8], pixels[..., :1], pixels[0], pixels.astype(np.float32)):
         with pytest.raises(RequestError, match=r"the network needs uint8 of shape \(examples, 16, 16, 3\)") as caught:
-            engine.of_pixels(wrong)  # type: ignore[arg-type]
+            engine.of_pixels(wrong)
         assert "\n" not in str(caught.value)
 
 

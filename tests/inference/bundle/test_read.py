@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from older_bundles import manifest_text, write_bundle
 
 from elfnet.errors import ElfnetError, RequestError, WorkError
 from elfnet.exits.logit_adjustment import LogitAdjustment
 from elfnet.inference.bundle import archive as members
-from elfnet.inference.bundle.archive import write_bundle
-from elfnet.inference.bundle.manifest import MANIFEST, Manifest, manifest_text
+from elfnet.inference.bundle.manifest import MANIFEST, Manifest
 from elfnet.inference.bundle.read import open_bundle
 
 Files = dict[str, bytes]

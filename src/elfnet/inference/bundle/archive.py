@@ -1,30 +1,23 @@
-"""Read and write the files of a bundle, which is a zip or a directory.
+"""Read the files of a bundle of version 0.1.0, which is a zip or a directory.
 
 A bundle is not trusted: nothing is unpacked, and no link is followed. Opening refuses names that point outside the
-bundle, links, duplicates, encryption, and a zip whose declared content is many times its own size. Writing is atomic
-and gives the same bytes for the same files.
+bundle, links, duplicates, encryption, and a zip whose declared content is many times its own size.
 """
 
 import os
-import shutil
 import stat
-import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from elfnet import atomic
-from elfnet.errors import ElfnetError, RequestError, WorkError
-from elfnet.inference.bundle.manifest import MANIFEST, MAX_MANIFEST_BYTES, read_manifest
+from elfnet.errors import RequestError, WorkError
 
 MAX_MEMBERS = 1000
 MAX_ZIP_RATIO = 100
 """Largest ratio of the declared content of a zip to its own size; weights hardly compress."""
-_EPOCH = (1980, 1, 1, 0, 0, 0)
-"""Date of every zip entry, the earliest possible: the bytes do not depend on the time of writing."""
 
 
 class Members(Protocol):
@@ -137,81 +130,3 @@ def open_members(path: Path, *, marker: str) -> Iterator[Members]:
         ) from error
     except OSError as error:
         raise WorkError(f"cannot read {path}: {error.strerror or error}") from error
-
-
-def require_writable(path: Path, *, as_directory: bool, overwrite: bool) -> None:
-    """Refuse a path that exists, unless `overwrite` is given and the path is a file or holds only a bundle."""
-    if not os.path.lexists(path):
-        return
-    if not overwrite:
-        raise RequestError(f"{path} exists; give --overwrite, or another --out")
-    if path.is_dir() and not as_directory:
-        raise RequestError(f"{path} is a directory; name a file, or give --directory")
-    if as_directory:
-        _require_bundle_directory(path)
-    elif not path.is_file():
-        raise RequestError(f"{path} is not a regular file; name another --out")
-
-
-def _require_bundle_directory(path: Path) -> None:
-    """Refuse to replace a directory, unless it is empty or holds a bundle and nothing else."""
-    if path.is_dir() and not path.is_symlink():
-        if not any(path.iterdir()):
-            return
-        try:
-            with open_members(path, marker=MANIFEST) as members, members.open(MANIFEST) as file:
-                listed = read_manifest(file.read(MAX_MANIFEST_BYTES), where=str(path)).files.keys() | {MANIFEST}
-                if members.sizes.keys() <= listed:
-                    return
-        except ElfnetError:
-            pass
-    raise RequestError(f"{path} holds other files than a bundle and is not replaced; name another --out")
-
-
-def write_bundle(path: Path, files: Mapping[str, bytes], *, as_directory: bool) -> None:
-    """Write files by name as one zip or as a directory, and replace what was at `path` when all are written."""
-    if as_directory:
-        _write_directory(path, files)
-    else:
-        atomic.write_with(path, lambda temporary: _write_zip(temporary, files))
-
-
-def _write_zip(path: Path, files: Mapping[str, bytes]) -> None:
-    with zipfile.ZipFile(path, "w") as archive:
-        # The manifest comes first, the others sorted by name.
-        for name in sorted(files, key=lambda name: (name != MANIFEST, name)):
-            entry = zipfile.ZipInfo(name, date_time=_EPOCH)
-            # Weights hardly compress; without compression the bytes do not depend on the version of zlib.
-            entry.compress_type = zipfile.ZIP_STORED
-            entry.create_system = 3  # Unix, on every platform
-            entry.external_attr = (stat.S_IFREG | 0o644) << 16
-            archive.writestr(entry, files[name])
-
-
-def _write_directory(path: Path, files: Mapping[str, bytes]) -> None:
-    staging: Path | None = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        atomic.remove_leftovers(path)
-        staging = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=atomic.PART, dir=path.parent))
-        complete = staging / "new"
-        complete.mkdir()
-        for name, content in files.items():
-            atomic.write_bytes(complete / name, content)
-        # A rename cannot replace a directory that is not empty: move the old one away first, and back if the second
-        # rename fails.
-        aside = staging / "old"
-        if path.is_dir():
-            path.rename(aside)
-        try:
-            complete.rename(path)
-        except OSError:
-            if aside.is_dir():
-                aside.rename(path)
-            raise
-        atomic.sync_directory(path.parent)
-    except OSError as error:
-        raise WorkError(f"cannot write {path}: {error.strerror or error}; what was there is intact") from error
-    finally:
-        if staging is not None:
-            shutil.rmtree(staging, ignore_errors=True)

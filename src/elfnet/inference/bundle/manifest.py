@@ -113,11 +113,6 @@ class Measured(Strict):
     versions: dict[str, str]
 
 
-def graph_name(variant: str, stage: int) -> str:
-    """Where the graph of a stage (from 1) lies; float32 is the one that every bundle has."""
-    return f"stages/{stage}.onnx" if variant == "float32" else f"stages/{variant}/{stage}.onnx"
-
-
 def _printable(name: str) -> str:
     # Names are printed on terminals and in line-based formats; a control character would break both.
     if not name or any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
@@ -273,17 +268,11 @@ def identity_of(manifest: Manifest) -> str:
     return content_sha256(content)
 
 
-def manifest_text(manifest: Manifest) -> bytes:
-    """Return the content of `manifest.json`."""
-    content = {**manifest.model_dump(mode="json"), "identity": identity_of(manifest)}
-    return (json.dumps({**content, "sha256": content_sha256(content)}, indent=2, allow_nan=False) + "\n").encode()
-
-
 def read_manifest(text: bytes, *, where: str) -> Manifest:
     """Parse and check the content of `manifest.json`, its hash first.
 
     Args:
-        text: What `manifest_text` wrote.
+        text: The content of the file.
         where: Name of the bundle in error messages.
 
     Raises:
