@@ -18,6 +18,7 @@ import elfnet
 from elfnet import ELFClassifier
 from elfnet.errors import RequestError, WorkError
 from elfnet.estimator.fitted import MIN_CALIBRATION, held_out_rows
+from elfnet.export.network import FittedNetwork
 
 EXPECTED_FAILED_CHECKS = {
     "check_methods_subset_invariance": "the network computes in float32, and products of one row and of many are "
@@ -55,6 +56,7 @@ def test_a_table_is_learnt_and_labels_come_back(fitted: ELFClassifier) -> None:
 
 def test_tiny_data_is_fitted_without_a_calibration_split(fitted: ELFClassifier) -> None:
     assert len(held_out_rows(np.zeros(60, dtype=np.int64), 0.1, seed=0)) == 0
+    assert isinstance(fitted.fitted_, FittedNetwork)
     assert fitted.fitted_.family.split == "train"
     assert fitted.operating_point_.name == "full"
 

@@ -19,7 +19,7 @@ def _file(folder: Path, name: str = "train", **arrays: Any) -> Path:
     return file
 
 
-def _load(**files: Path) -> Any:
+def _load(**files: Any) -> Any:
     return load_source("arrays", request=SourceRequest(**files))
 
 
