@@ -58,7 +58,7 @@ def _count(outcomes: Outcomes, target: str, done: "subprocess.CompletedProcess[s
     if done.returncode == 0:
         return
     for found in sorted(directory.glob("found-*")):
-        error = re.search(r"=== Uncaught Python exception: ===\s*(.*)", done.stderr)
+        error = re.search(r"=== Uncaught Python exception: ===\s*(.*)", done.stdout + done.stderr)
         what = error[1] if error else done.stderr[-200:]
         outcomes.fail(f"{target}: {what}; the input, shortened: {found.read_bytes()[:150]!r}")
         found.unlink()

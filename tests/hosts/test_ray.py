@@ -125,11 +125,13 @@ def test_predictions_are_complete_and_in_order(
         [*map(str, words)], env=environment, capture_output=True, text=True, check=True, timeout=PATIENCE
     )
     command = hosts[0].command([*words, "--backend", "ray", "--cpus", "1", "--address", cluster])
-    with (tmp_path / "errors").open("w") as errors:
-        predicted = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
-    assert predicted.stdout is not None
-    lines = [predicted.stdout.readline() for _ in range(100)]
-    hosts[1].kill()
-    lines += predicted.stdout.readlines()
-    assert predicted.wait() == 0, (tmp_path / "errors").read_text()
+    with (
+        (tmp_path / "errors").open("w") as errors,
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True) as predicted,
+    ):
+        assert predicted.stdout is not None
+        lines = [predicted.stdout.readline() for _ in range(100)]
+        hosts[1].kill()
+        lines += predicted.stdout.readlines()
+    assert predicted.returncode == 0, (tmp_path / "errors").read_text()
     assert "".join(lines) == here.stdout

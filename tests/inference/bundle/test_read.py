@@ -240,3 +240,15 @@ def test_an_encrypted_member(tmp_path: Path, files: Files) -> None:
     path = tmp_path / "it.elfnet"
     path.write_bytes(altered)
     assert "is encrypted" in refused(path)
+
+
+def test_a_name_that_is_not_the_utf8_it_claims_to_be(tmp_path: Path) -> None:
+    """In the header before the content, which zipfile decodes only when the file is opened."""
+    path = tmp_path / "bundle.elfnet"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(MANIFEST, "{}")
+    content = bytearray(path.read_bytes())
+    content[6:8] = (0x800).to_bytes(2, "little")
+    content[30] = 0x80
+    path.write_bytes(content)
+    assert "is not a bundle, or is truncated or damaged" in refused(path)

@@ -124,7 +124,14 @@ def open_members(path: Path, *, marker: str) -> Iterator[Members]:
             raise RequestError(f"{path} is not a file; name a bundle")
         with zipfile.ZipFile(path) as archive:
             yield ZipMembers(archive, str(path), path.stat().st_size)
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, EOFError, NotImplementedError) as error:
+    except (
+        zipfile.BadZipFile,
+        zipfile.LargeZipFile,
+        zlib.error,
+        EOFError,
+        NotImplementedError,
+        UnicodeDecodeError,
+    ) as error:
         raise WorkError(
             f"{path} is not a bundle, or is truncated or damaged ({error}); export the run again"
         ) from error
