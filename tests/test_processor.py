@@ -12,7 +12,7 @@ def _pretend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, level: int, fla
     file = tmp_path / "cpuinfo"
     one = f"processor\t: 0\ncpuid level\t: {level}\nflags\t\t: fpu {flags}\nbugs\t\t:\n\n"
     file.write_text(one + one.replace(flags, "other"))
-    monkeypatch.setattr(processor, "CPUINFO", file)
+    monkeypatch.setattr(processor, "CPUINFO", str(file))
 
 
 @pytest.mark.parametrize(
@@ -37,5 +37,5 @@ def test_a_users_choice_of_instructions_stays(monkeypatch: pytest.MonkeyPatch, t
 
 
 def test_other_systems_have_no_cpuinfo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(processor, "CPUINFO", tmp_path / "missing")
+    monkeypatch.setattr(processor, "CPUINFO", str(tmp_path / "missing"))
     assert not processor.amx_is_unusable()
