@@ -10,7 +10,7 @@ DISTRIBUTION = {"sklearn": "scikit-learn", "imblearn": "imbalanced-learn"}
 """Packages that are installed under another name than they are imported by."""
 INDIRECT = {"starlette"}
 """Packages that come with another package of the same extra."""
-NOT_FOR_USERS = {"docs", "dev", "all"}
+NOT_FOR_USERS = {"docs", "dev", "torture", "all"}
 
 
 def test_every_package_of_an_extra_is_in_the_map() -> None:

@@ -206,7 +206,7 @@ def test_measured_time_as_cost(make_table: TableFactory) -> None:
     # Measured elsewhere, the family brings its own costs.
     test = replace(table, split="test")
     assert results_on(test, family).points["full"].mean_cost == pytest.approx(1.01)
-    with pytest.raises(RequestError, match="for 4 exits, the exit table has 3"):
+    with pytest.raises(RequestError, match="for 4 exits, the model has 3"):
         cost.applied_to(make_table(logits_NEC=table.logits_NEC[:, 1:], cost_E=table.cost_E[1:]))
     with pytest.raises(RequestError, match="above 0"):
         replace(cost, plain=0.0)

@@ -60,7 +60,7 @@ def test_figures_of_a_run(elfnet: Call, finished: Path, tmp_path: Path) -> None:
             assert entry["mean_cost"] == pytest.approx(expected.cost_N.mean())
     assert found["points"][0]["exit_share"] == [0, 0, 0, 1]
     assert found["points"][1]["exit_share"][3] < 1
-    written = MeasuredCost.from_dict(json.loads(costs.read_text()))
+    written = MeasuredCost.open(costs)
     assert written == MeasuredCost.from_dict(found["stages"])
     assert (written.backend, written.batch, written.threads) == ("torch", 5, 1)
     assert set(found["exits"]) == {"full", "budget=0.3"}

@@ -15,7 +15,7 @@ OFFLINE = ["digits"]
 
 
 def test_the_sources_are_these() -> None:
-    assert SOURCES.names() == ["cifar10", "cifar100", "digits", "features", "folder", "hub", "lists"]
+    assert SOURCES.names() == ["arrays", "cifar10", "cifar100", "digits", "features", "folder", "hub", "lists"]
 
 
 def test_an_unknown_source_lists_the_choices() -> None:

@@ -110,6 +110,8 @@ def own_logits(outputs_EBC: Tensor, experts: int) -> Tensor:
         >>> own_logits(torch.tensor([5.0, 1.0, 2.0, 4.0]).reshape(4, 1, 1), experts=3).flatten().tolist()
         [5.0, 1.0, 3.0, 8.0]
     """
+    if experts == 1:
+        return outputs_EBC
     first = len(outputs_EBC) - experts
     number_E = torch.arange(1, experts + 1, dtype=outputs_EBC.dtype, device=outputs_EBC.device)
     sum_EBC = outputs_EBC[first:] * number_E[:, None, None]
