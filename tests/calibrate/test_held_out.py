@@ -63,6 +63,7 @@ def test_no_example_is_judged_by_what_it_chose(make_table: TableFactory) -> None
     assert found.accuracy == pytest.approx(float((table.logits_NEC[:, -1].argmax(axis=1) == table.labels_N).mean()))
 
 
+@pytest.mark.slow
 def test_fitted_points_are_estimated_lower_than_on_their_own_examples(make_table: TableFactory) -> None:
     """With few examples and many thresholds, the accuracy on the fitted examples is too high on average."""
     request = FamilyRequest(search=(0.3, 0.5, 0.8), budgets=(0.5,), geometric_budgets=())

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from elfnet.evaluate.run import evaluate_run
@@ -28,6 +29,7 @@ def test_the_average_does_not_change_the_training(tiny: Callable[..., Recipe], t
     assert not load_checkpoint(averaged.checkpoint("best")).trained_weights
 
 
+@pytest.mark.slow
 def test_resumed_equals_uninterrupted(tiny: Callable[..., Recipe], tmp_path: Path) -> None:
     recipe = _averaged(tiny)
     whole = train_recipe(recipe, tmp_path / "whole")

@@ -113,6 +113,7 @@ def test_several_machines_without_an_address_are_refused(monkeypatch: pytest.Mon
         start(Launch(devices=1, num_nodes=2, timeout=1), device="cpu", precision="32-true")
 
 
+@pytest.mark.slow
 def test_connections_are_closed_when_python_ends() -> None:
     """Threads of theirs that still run while Python ends may abort the process, and torchrun would call that failed."""
     script = (

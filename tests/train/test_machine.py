@@ -197,6 +197,7 @@ def kept_and_faults(**environment: str) -> tuple[str, int]:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these settings")
+@pytest.mark.slow
 def test_the_same_memory_is_used_again_unless_the_user_has_set_it() -> None:
     pages = 2**23 // os.sysconf("SC_PAGE_SIZE")
     kept, few = kept_and_faults()

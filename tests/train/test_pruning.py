@@ -118,6 +118,7 @@ def _tiny(tiny_settings: dict[str, Any], **changes: Any) -> Recipe:
     return load_recipe("digits/elf-ce-drw", {**tiny_settings, **pruned, **changes})
 
 
+@pytest.mark.slow
 def test_a_pruned_run_shows_less_and_resumes_bit_for_bit(tiny_settings: dict[str, Any], tmp_path: Path) -> None:
     recipe = _tiny(tiny_settings)
     whole = train_recipe(recipe, tmp_path / "whole")

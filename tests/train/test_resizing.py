@@ -38,6 +38,7 @@ def settings(tiny_settings: dict[str, object]) -> dict[str, object]:
     return {**tiny_settings, "train.resize_start": 0.5, "train.resize_until": 0.7}
 
 
+@pytest.mark.slow
 def test_a_run_with_small_images_first_resumes_bit_for_bit(settings: dict[str, object], tmp_path: Path) -> None:
     recipe = load_recipe("digits/elf-ce-drw", settings)
     whole = train_recipe(recipe, tmp_path / "whole")
