@@ -201,5 +201,10 @@ def test_an_interrupt_while_reading_is_no_verdict_about_the_file(file: Path, mon
             return self._opened.get_tensor(name)  # type: ignore[no-any-return]
 
     monkeypatch.setattr(checkpoint_format, "safe_open", Interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        load_checkpoint(file)
+    # A process that a shell started in the background ignores the signal.
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            load_checkpoint(file)
+    finally:
+        signal.signal(signal.SIGINT, previous)
