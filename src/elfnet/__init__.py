@@ -23,8 +23,12 @@ if TYPE_CHECKING:
     from elfnet.evaluate.run import evaluate_run
     from elfnet.export.network import export_network
     from elfnet.export.run import export_run
-    from elfnet.inference.controller.controllers import BatteryController, CostController, LatencyController
-    from elfnet.inference.controller.engine import ControlledEngine
+    from elfnet.inference.controller.controllers import (
+        BatteryController,
+        ControlledEngine,
+        CostController,
+        LatencyController,
+    )
     from elfnet.inference.model import Model, Prediction, load
     from elfnet.models.attach.attach import attach_exits, from_blocks
     from elfnet.models.attach.cuts import legal_cuts
@@ -38,7 +42,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "BatteryController": "elfnet.inference.controller.controllers",
-    "ControlledEngine": "elfnet.inference.controller.engine",
+    "ControlledEngine": "elfnet.inference.controller.controllers",
     "CostController": "elfnet.inference.controller.controllers",
     "ELFClassifier": "elfnet.estimator.classifier",
     "ExitTable": "elfnet.evaluate.exit_table",

@@ -23,7 +23,7 @@ from elfnet.data.loading.feed import BatchSource, SampledFeed, TrainingBatch
 from elfnet.data.loading.memory import AugmentedSource, FeatureSource
 from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.long_tail import head_classes
-from elfnet.data.sources.features import FeatureRows
+from elfnet.data.sources.arrays import FeatureRows
 from elfnet.data.types import Ints
 from elfnet.exits.training_rule import TrainingRule
 from elfnet.losses.cross_entropy import CrossEntropyLoss

@@ -13,10 +13,9 @@ from elfnet.recipe.schema import Recipe
 from elfnet.run.info import Machine
 from elfnet.sweep.grid import SweepDirectory, expand_grid, resolve_automatic
 from elfnet.train import speed
-from elfnet.train.automatic import rough_duration, set_up
+from elfnet.train.automatic import cost_of, rough_duration, set_up, time_steps
 from elfnet.train.logging import Silent
 from elfnet.train.run import train_recipe
-from elfnet.train.speed import cost_of, time_steps
 
 MACHINE = Machine(device="cpu", precision="float32", compile=False, channels_last=True, threads=1)
 

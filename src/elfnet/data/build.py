@@ -6,14 +6,14 @@ from pathlib import Path
 from elfnet.data.images.files import EncodedImages
 from elfnet.data.ldam_drw import PROTOCOL, ldam_drw_splits
 from elfnet.data.long_tail import FrequencyGroups
-from elfnet.data.sources import arrays, cifar, digits, features, folder, hub, lists
-from elfnet.data.sources.features import FeatureRows
+from elfnet.data.sources import arrays, cifar, digits, folder, hub, lists
+from elfnet.data.sources.arrays import FeatureRows
 from elfnet.data.splits import Splits, make_splits
 from elfnet.data.types import SOURCES, Examples, Source, SourceRequest
 from elfnet.errors import RequestError
 from elfnet.recipe.schema import DataRecipe
 
-__all__ = ["SOURCES", "arrays", "cifar", "digits", "features", "folder", "hub", "lists", "load_source"]
+__all__ = ["SOURCES", "arrays", "cifar", "digits", "folder", "hub", "lists", "load_source"]
 
 
 def load_source(name: str, directory: Path | None = None, *, request: SourceRequest | None = None) -> Source:

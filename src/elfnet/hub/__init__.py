@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING
 from elfnet.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from elfnet.hub.files import from_pretrained, push_to_hub, save_pretrained
     from elfnet.hub.network import load_network
-    from elfnet.hub.publish import push_to_hub, save_pretrained
-    from elfnet.hub.read import from_pretrained
 
 __all__ = ["from_pretrained", "load_network", "push_to_hub", "save_pretrained"]
 
 __getattr__ = lazy_names(
     __name__,
     {
-        "from_pretrained": "elfnet.hub.read",
+        "from_pretrained": "elfnet.hub.files",
         "load_network": "elfnet.hub.network",
-        "push_to_hub": "elfnet.hub.publish",
-        "save_pretrained": "elfnet.hub.publish",
+        "push_to_hub": "elfnet.hub.files",
+        "save_pretrained": "elfnet.hub.files",
     },
 )
 

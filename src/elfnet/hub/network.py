@@ -8,9 +8,9 @@ from safetensors.torch import load_file, save_file
 
 from elfnet import atomic
 from elfnet.errors import WorkError
-from elfnet.hub.read import in_folder
 from elfnet.models.build import network_of
 from elfnet.models.staged import StagedNetwork
+from elfnet.pretrained.names import find_file
 from elfnet.recipe.schema import ModelRecipe
 from elfnet.run.checkpoint import load_run_checkpoint, tensors_sha256
 from elfnet.run.directory import RunDirectory
@@ -70,7 +70,7 @@ def load_network(name: str | Path) -> tuple[StagedNetwork, NetworkSettings]:
     Raises:
         WorkError: A file is missing or damaged, or the repository cannot be reached.
     """
-    files = [in_folder(name, file) for file in (SETTINGS, WEIGHTS)]
+    files = [find_file(name, file) for file in (SETTINGS, WEIGHTS)]
     for path in files:
         if not path.is_file():
             raise WorkError(f"there is no {path}; save_pretrained writes it for a run, not for an exported file")

@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING
 from elfnet.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from elfnet.inference.controller.controllers import BatteryController, CostController, LatencyController
-    from elfnet.inference.controller.engine import ControlledEngine
+    from elfnet.inference.controller.controllers import (
+        BatteryController,
+        ControlledEngine,
+        CostController,
+        LatencyController,
+    )
     from elfnet.inference.engine import Answers, Engine
     from elfnet.inference.model import Model, Prediction, load
 
 _MODULES = {
     "Answers": "elfnet.inference.engine",
     "BatteryController": "elfnet.inference.controller.controllers",
-    "ControlledEngine": "elfnet.inference.controller.engine",
+    "ControlledEngine": "elfnet.inference.controller.controllers",
     "CostController": "elfnet.inference.controller.controllers",
     "Engine": "elfnet.inference.engine",
     "LatencyController": "elfnet.inference.controller.controllers",

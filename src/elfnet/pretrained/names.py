@@ -44,6 +44,12 @@ def find_model(name: str | Path, *, file: str = FILE) -> Path:
     return path
 
 
+def find_file(name: str | Path, file: str) -> Path:
+    """Return the path of a file of a model: in a folder, or as `find_model` finds it."""
+    path = find_model(name, file=file)
+    return path / file if path.is_dir() else path
+
+
 def _download(name: str, file: str) -> Path:
     matched = _REPOSITORY.fullmatch(name)
     if matched is None:

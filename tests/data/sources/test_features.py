@@ -12,7 +12,7 @@ import torch
 from elfnet.data.describe import listings_at
 from elfnet.data.loading.feed import EvaluationFeed, SampledFeed
 from elfnet.data.loading.memory import FeatureSource, measured_normalisation
-from elfnet.data.sources.features import FeatureRows, features
+from elfnet.data.sources.arrays import FeatureRows, features
 from elfnet.data.splits import make_splits
 from elfnet.data.types import SourceRequest
 from elfnet.errors import RequestError, WorkError

@@ -10,8 +10,12 @@ import pytest
 from numpy.typing import NDArray
 
 from elfnet.calibrate.family import Family
-from elfnet.inference.controller.controllers import BatteryController, CostController, LatencyController
-from elfnet.inference.controller.engine import ControlledEngine
+from elfnet.inference.controller.controllers import (
+    BatteryController,
+    ControlledEngine,
+    CostController,
+    LatencyController,
+)
 from elfnet.inference.controller.target import ControlSettings
 from elfnet.inference.engine import Answers, Engine
 

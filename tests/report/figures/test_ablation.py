@@ -8,8 +8,8 @@ import pytest
 from elfnet.evaluate.metrics import measure
 from elfnet.evaluate.policy_replay import replay
 from elfnet.exits.policy import Policy
-from elfnet.report.figures.ablation import ablation_points, runs_by_training_threshold, threshold_ablation
 from elfnet.report.figures.base import NoFigure, RunFigure
+from elfnet.report.figures.trade_off import ablation_points, runs_by_training_threshold, threshold_ablation
 from elfnet.report.record import RunRecord, read_run
 from elfnet.run.directory import RunDirectory
 

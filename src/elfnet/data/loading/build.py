@@ -23,7 +23,7 @@ from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.loading.pack import open_or_create_pack
 from elfnet.data.loading.sampler import UNSHARDED, Shard
 from elfnet.data.loading.workers import FileSource
-from elfnet.data.sources.features import FeatureRows
+from elfnet.data.sources.arrays import FeatureRows
 from elfnet.data.splits import Splits
 from elfnet.data.types import Examples, LabelledImages
 from elfnet.errors import RequestError

@@ -19,7 +19,7 @@ from elfnet.data.images.transforms import Augmentation
 from elfnet.data.loading.feed import InMemorySource, Request
 from elfnet.data.loading.normalise import Normalisation, erase, holes_tensor, normalise, normalise_bytes
 from elfnet.data.loading.sampler import ExampleRng
-from elfnet.data.sources.features import FeatureRows
+from elfnet.data.sources.arrays import FeatureRows
 
 
 class CropFlipSource(InMemorySource):

@@ -5,12 +5,16 @@ from typing import TYPE_CHECKING
 from elfnet.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from elfnet.inference.controller.controllers import BatteryController, CostController, LatencyController
-    from elfnet.inference.controller.engine import ControlledEngine
+    from elfnet.inference.controller.controllers import (
+        BatteryController,
+        ControlledEngine,
+        CostController,
+        LatencyController,
+    )
 
 _MODULES = {
     "BatteryController": "elfnet.inference.controller.controllers",
-    "ControlledEngine": "elfnet.inference.controller.engine",
+    "ControlledEngine": "elfnet.inference.controller.controllers",
     "CostController": "elfnet.inference.controller.controllers",
     "LatencyController": "elfnet.inference.controller.controllers",
 }

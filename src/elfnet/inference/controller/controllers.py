@@ -4,20 +4,23 @@ A controller gets observations and returns the name of the operating point to sw
 label and does not touch the engine; `ControlledEngine` connects the two.
 """
 
-# Shapes: N examples per call
+# Shapes: N examples per call, K channels, H height, W width
 
 import math
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from threading import Lock
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from elfnet.calibrate.family import Family
 from elfnet.errors import RequestError
 from elfnet.inference.controller.detectors import TAIL_SHARE, MeanCost, TailLatency
 from elfnet.inference.controller.stepper import Ladder, highest_within
 from elfnet.inference.controller.target import ControlSettings, ControlState, TargetTracker
+from elfnet.inference.engine import Answers
 
 MIN_LATENCY_WINDOW = round(2 / TAIL_SHARE)
 """Smallest window in requests: in a smaller one the 95th percentile hardly differs from the maximum."""
@@ -266,3 +269,66 @@ class BatteryController:
 def _require_level(level: float) -> None:
     if not 0.0 <= level <= 100.0:
         raise RequestError(f"battery level {level} must lie in 0..100 percent")
+
+
+class Adjustable(Protocol):
+    """The part of an engine that `ControlledEngine` uses."""
+
+    def set_operating_point(self, point: str | float, /) -> object: ...
+
+    def __call__(
+        self, images_NKHW: NDArray[np.float32], /, *, operating_point: str | float | None = None
+    ) -> Answers: ...
+
+
+class ControlledEngine:
+    """Runs an engine, reports costs or latencies to a controller, and switches to the operating point it chooses.
+
+    Thread-safe. A call runs at the operating point that is set when it begins. If another thread switches the point
+    meanwhile, the observations of this call are ignored.
+
+    Args:
+        engine: The engine; its operating point follows the controller.
+        controller: A controller of cost, latency or battery.
+        clock: Time in seconds; used only with a `LatencyController`.
+
+    Example:
+        >>> from elfnet import ControlledEngine, CostController, load
+        >>> model = load("digits.onnx")
+        >>> controller = CostController(model.engine.family, target=0.6)
+        >>> engine = ControlledEngine(model.engine, controller)
+    """
+
+    def __init__(
+        self,
+        engine: Adjustable,
+        controller: CostController | LatencyController | BatteryController,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._engine, self.controller, self._clock = engine, controller, clock
+        self._lock = Lock()
+        self.follow()
+
+    def follow(self) -> None:
+        """Set the engine to the controller's operating point. Call it after `set_battery` or `set_target`."""
+        # The lock makes reading and setting one step: no thread can set an older point last.
+        with self._lock:
+            self._engine.set_operating_point(self.controller.operating_point)
+
+    def __call__(self, images_NKHW: NDArray[np.float32], *, operating_point: str | float | None = None) -> Answers:
+        """Classify normalised images; the controller ignores a call with an explicit operating point."""
+        if operating_point is not None:
+            return self._engine(images_NKHW, operating_point=operating_point)
+        point = self.controller.operating_point
+        began = self._clock() if isinstance(self.controller, LatencyController) else 0.0
+        answers = self._engine(images_NKHW, operating_point=point)
+        if len(answers.cost_N) == 0:
+            return answers
+        if isinstance(self.controller, LatencyController):
+            moved = self.controller.observe_latency((self._clock() - began) * 1000.0, at=point)
+        else:
+            moved = self.controller.observe(answers.cost_N, at=point)
+        if moved is not None:
+            self.follow()
+        return answers

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from elfnet import atomic
 from elfnet.errors import WorkError
-from elfnet.report.figures.ablation import threshold_ablation
 from elfnet.report.figures.architecture import architecture
 from elfnet.report.figures.base import MUTED, PAPER, FigureOrReason, NoFigure, RunFigure, figure_style, label_text
 from elfnet.report.figures.classes import accuracy_by_class, class_distribution
@@ -23,6 +22,7 @@ from elfnet.report.figures.trade_off import (
     accuracy_against_cost_of_runs,
     cost_histogram,
     rarest_common_group,
+    threshold_ablation,
 )
 from elfnet.report.figures.training import (
     exit_shares_over_epochs,

@@ -1,15 +1,31 @@
-"""Write an exported file or a run as a folder in the form of the hub, with a model card, and upload it."""
+"""Exported files in folders of the hub's form: open one, write one from a run or a file, upload one."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from elfnet import atomic
 from elfnet.errors import RequestError, WorkError
 from elfnet.extras import missing_package
 from elfnet.inference.bundle.one_file import OneFile, open_one_file
-from elfnet.pretrained.names import FILE, find_model
+from elfnet.inference.model import Model, load
+from elfnet.pretrained.names import FILE, find_file, find_model
 
 CARD = "README.md"
+
+
+def from_pretrained(name: str | Path, **settings: Any) -> Model:
+    """Open the exported file of a pretrained network.
+
+    Args:
+        name: A folder that `save_pretrained` wrote, an exported file, the name of a shipped network, or
+            `hub:user/name[@revision]`.
+        settings: Arguments of `elfnet.load`, such as `threads`.
+
+    Raises:
+        WorkError: The repository cannot be reached, or the file is damaged.
+    """
+    return load(find_file(name, FILE), **settings)
 
 
 def save_pretrained(model: str | Path, folder: str | Path, *, licence: str = "") -> Path:
