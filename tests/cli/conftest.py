@@ -1,13 +1,19 @@
 """Running the command in this process."""
 
+import io
+import json
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
+from markupsafe import Markup
 
 from elfnet.cli.main import main
 from elfnet.recipe.load import load_recipe, save_recipe
+from elfnet.report import svg
+from elfnet.report.html import DrawnFigure
 
 
 @pytest.fixture
@@ -30,8 +36,22 @@ def tiny_recipe(tiny_settings: dict[str, Any], tmp_path_factory: pytest.TempPath
 
 
 @pytest.fixture(scope="session")
-def finished(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that the command trained, calibrated and reported; do not write into it."""
+def printed_results(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What `elfnet train --json` printed after a run that it trained, calibrated and reported."""
     out = tmp_path_factory.mktemp("runs") / "finished"
-    assert main(["train", str(tiny_recipe), "--out", str(out)]) == 0
-    return out
+    with redirect_stdout(io.StringIO()) as printed:
+        assert main(["train", str(tiny_recipe), "--out", str(out), "--json"]) == 0
+    results: dict[str, Any] = json.loads(printed.getvalue())
+    return results
+
+
+@pytest.fixture(scope="session")
+def finished(printed_results: dict[str, Any]) -> Path:
+    """The directory of that run; do not write into it."""
+    return Path(printed_results["run"])
+
+
+@pytest.fixture
+def without_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports without pictures: drawing takes seconds. The report of `finished` has them."""
+    monkeypatch.setattr(svg, "draw_figure", lambda figure, _: DrawnFigure(figure.title, figure.caption, Markup("")))

@@ -32,6 +32,7 @@ def refused(result: tuple[int, str, str]) -> str:
     return error
 
 
+@pytest.mark.usefixtures("without_drawing")
 def test_trains_calibrates_and_reports(elfnet: Call, source: Path, flags: list[str], tmp_path: Path) -> None:
     out = tmp_path / "crt"
     code, printed, said = elfnet("train", "digits/crt", "--from", source, "--out", out, "--json", *flags)

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,12 +44,9 @@ def test_train_leaves_everything_a_run_has(finished: Path) -> None:
     assert {file.name for file in (finished / "tables").iterdir()} == {"calibration.safetensors", "test.safetensors"}
 
 
-def test_train_json_is_json_only(elfnet: Call, tiny_recipe: Path, tmp_path: Path) -> None:
-    code, out, _ = elfnet("train", tiny_recipe, "--train.epochs", 1, "--out", tmp_path / "run", "--json")
-    results = json.loads(out)
-    assert code == 0
-    assert results["points"]["full"]["n"] == 60
-    assert Path(results["report"]).is_file()
+def test_train_json_has_the_results(printed_results: dict[str, Any], finished: Path) -> None:
+    assert printed_results["points"]["full"]["n"] == 60
+    assert Path(printed_results["report"]) == finished / "report.html"
 
 
 def test_train_on_features_speaks_of_rows(elfnet: Call, tmp_path: Path) -> None:
@@ -61,13 +59,17 @@ def test_train_on_features_speaks_of_rows(elfnet: Call, tmp_path: Path) -> None:
     assert "images" not in error
 
 
+@pytest.mark.usefixtures("without_drawing")
 def test_train_twice_is_refused_and_overwrite_and_resume_work(elfnet: Call, finished: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(finished, run)
     code, _, error = elfnet("train", run / "recipe.toml", "--out", run)
     assert code == 2
     assert "--resume, --overwrite" in error
-    assert elfnet("train", "--resume", "--out", run)[0] == 0
+    code, out, _ = elfnet("train", "--resume", "--out", run)
+    assert code == 0
+    for words in ("full", "economic", f"report: {run / 'report.html'}", "model card: "):
+        assert words in out
     assert elfnet("train", run / "recipe.toml", "--out", run, "--overwrite", "--no-report")[0] == 0
     assert not (run / "report.html").exists()
 
@@ -178,6 +180,7 @@ def test_calibrate_adjusts_logits(elfnet: Call, finished: Path, tmp_path: Path) 
     assert difference == pytest.approx(metrics["points"]["full"]["accuracy"] - plain)
 
 
+@pytest.mark.usefixtures("without_drawing")
 def test_report_to_another_place(elfnet: Call, finished: Path, tmp_path: Path) -> None:
     shutil.copytree(finished, tmp_path / "other")
     code, out, _ = elfnet("report", finished, tmp_path / "other", "--out", tmp_path / "two.html")
