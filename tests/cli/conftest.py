@@ -31,7 +31,8 @@ def elfnet(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, 
 @pytest.fixture(scope="session")
 def tiny_recipe(tiny_settings: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("recipes") / "tiny.toml"
-    save_recipe(load_recipe("digits/elf-ce-drw", {**tiny_settings, "train.epochs": 2}), path)
+    # The epochs of the fixture `trained_run`, so that the graphs of its network serve here, too.
+    save_recipe(load_recipe("digits/elf-ce-drw", {**tiny_settings, "train.epochs": 3}), path)
     return path
 
 

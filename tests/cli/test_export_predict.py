@@ -5,7 +5,7 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,34 +17,18 @@ from elfnet.calibrate.family import Family
 from elfnet.cli.main import main
 from elfnet.cli.output import Columns, Csv, FileProgress, JsonLines
 from elfnet.export import run as module
-from elfnet.export.onnx import export_stages
 from elfnet.inference.bundle.one_file import open_one_file
 from elfnet.inference.model import Prediction
 from elfnet.inference.predict_files import Classified
-from elfnet.models.staged import StagedNetwork
-from elfnet.run.checkpoint import tensors_sha256
 
 Call = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _graphs_are_made_once() -> Iterator[None]:
-    """Tracing takes seconds, and these tests export one network several times."""
-    made: dict[str, list[bytes]] = {}
-
-    def remembered(network: StagedNetwork, shape: tuple[int, int, int]) -> list[bytes]:
-        key = tensors_sha256(network.state_dict())
-        if key not in made:
-            made[key] = export_stages(network, shape)
-        return made[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "export_stages", remembered)
-        yield
+pytestmark = pytest.mark.usefixtures("_graphs_made_once")
 
 
 @pytest.fixture(scope="module")
-def bundle(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bundle(_graphs_made_once: None, finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("bundles") / "tiny.onnx"
     assert main(["export", str(finished), "--out", str(path)]) == 0
     return path

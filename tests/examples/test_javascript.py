@@ -24,9 +24,7 @@ from elfnet.exits.policy import Policy
 from elfnet.export.run import export_run
 from elfnet.inference.bundle.one_file import open_one_file
 from elfnet.inference.model import load
-from elfnet.recipe.load import load_recipe
 from elfnet.run.directory import RunDirectory
-from elfnet.train.run import train_recipe
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "javascript"
 NODE = shutil.which("node")
@@ -43,10 +41,9 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def run(tiny_settings: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """Trained for an epoch, with a point for each thing that a policy can ask for."""
-    recipe = load_recipe("digits/elf-ce-drw", {**tiny_settings, "train.epochs": 1, "train.drw_start": 0})
-    trained = train_recipe(recipe, tmp_path_factory.mktemp("runs") / "tiny")
+def run(trained_run: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """A trained run with a point for each thing that a policy can ask for."""
+    trained = RunDirectory(shutil.copytree(trained_run.root, tmp_path_factory.mktemp("runs") / "tiny"))
     table = evaluate_run(trained, "calibration")
     scale = (2.0, 3.0, 1.5, 1.0)
     alone, together = compute_confidences(table, scale), compute_confidences(table, scale, combine=True)
@@ -78,7 +75,7 @@ def run(tiny_settings: dict[str, Any], tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture(scope="module")
-def bundle(run: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bundle(_graphs_made_once: None, run: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("bundles") / "tiny.onnx"
     return export_run(run, path, default_point="thirds", required_inputs=True, measure_memory=None).path
 

@@ -1,9 +1,9 @@
 """The Python example needs ONNX Runtime and Pillow alone, and answers as elfnet does."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +15,7 @@ from elfnet.data.types import LabelledImages
 from elfnet.evaluate.run import evaluate_run
 from elfnet.export.run import export_run
 from elfnet.inference.model import load
-from elfnet.recipe.load import load_recipe
-from elfnet.train.run import train_recipe
+from elfnet.run.directory import RunDirectory
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "python" / "classify.py"
 WITHOUT_ELFNET = """
@@ -29,13 +28,14 @@ runpy.run_path(sys.argv[0])
 
 
 @pytest.fixture(scope="module")
-def bundle(tiny_settings: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def bundle(
+    _graphs_made_once: None, trained_run: RunDirectory, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Path]:
     """A file, and an image of its test split."""
-    recipe = load_recipe("digits/elf-ce-drw", {**tiny_settings, "train.epochs": 1, "train.drw_start": 0})
     place = tmp_path_factory.mktemp("example")
-    run = train_recipe(recipe, place / "run")
+    run = RunDirectory(shutil.copytree(trained_run.root, place / "run"))
     fixed_points(evaluate_run(run, "calibration"), [0.0, 0.15]).save(run.policy_file)
-    test = load_splits(recipe.data).test
+    test = load_splits(run.recipe().data).test
     assert isinstance(test, LabelledImages)
     Image.fromarray(test.images_NHWC[0, :, :, 0]).save(place / "digit.png")
     return export_run(run, place / "digits.onnx", measure_memory=None).path, place / "digit.png"

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 import elfnet
 from elfnet.calibrate.fit import FamilyRequest, fit_family
-from elfnet.calibrate.line_search import fixed_points
 from elfnet.data.build import load_splits
 from elfnet.data.loading.normalise import Normalisation
 from elfnet.errors import RequestError
@@ -25,34 +24,28 @@ from elfnet.evaluate.run import evaluate_run
 from elfnet.export import run as export_module
 from elfnet.export import variants as module
 from elfnet.export.from_run import open_parts, split_images
-from elfnet.export.onnx import export_stages
 from elfnet.export.run import export_run
 from elfnet.export.variants import MadeVariant, make_variant, require_worth_it, time_ratio
 from elfnet.inference.backends.onnxruntime import OnnxBackend
 from elfnet.inference.bundle.manifest import AgainstFloat32
 from elfnet.inference.bundle.one_file import open_one_file
 from elfnet.inference.engine import Engine, all_exit_logits
-from elfnet.recipe.load import load_recipe
+from elfnet.models.staged import StagedNetwork
 from elfnet.run.directory import RunDirectory
-from elfnet.train.run import train_recipe
 
 Graphs = list[bytes]
 
 
 @pytest.fixture(scope="module")
-def run(tiny_settings: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """Trained, with operating points; do not write into it."""
-    recipe = load_recipe("digits/elf-ce-drw", {**tiny_settings, "train.epochs": 3})
-    trained = train_recipe(recipe, tmp_path_factory.mktemp("runs") / "tiny")
-    fixed_points(evaluate_run(trained, "calibration"), [0.3, 0.5, 0.8]).save(trained.policy_file)
-    return trained
+def run(trained_run: RunDirectory) -> RunDirectory:
+    return trained_run
 
 
 @pytest.fixture(scope="module")
-def graphs(run: RunDirectory) -> Graphs:
+def graphs(run: RunDirectory, export_once: Callable[[StagedNetwork, tuple[int, int, int]], Graphs]) -> Graphs:
     parts = open_parts(run)
     height, width, channels = parts.preprocess.shape
-    return export_stages(parts.network, (channels, height, width))
+    return export_once(parts.network, (channels, height, width))
 
 
 @pytest.fixture

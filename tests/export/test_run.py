@@ -4,9 +4,8 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from run_files import change_json
 
 import elfnet
 from elfnet.calibrate.family import Family
-from elfnet.calibrate.line_search import fixed_points
 from elfnet.data.build import load_splits
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.policy_replay import replay
@@ -27,42 +25,21 @@ from elfnet.export.run import Exported, export_run
 from elfnet.inference.bundle.manifest import PeakMemory
 from elfnet.inference.bundle.memory import peak_resident_bytes
 from elfnet.models.staged import StagedNetwork
-from elfnet.recipe.load import load_recipe
-from elfnet.run.checkpoint import load_checkpoint, tensors_sha256
+from elfnet.run.checkpoint import load_checkpoint
 from elfnet.run.directory import RunDirectory
-from elfnet.train.run import train_recipe
+
+pytestmark = pytest.mark.usefixtures("_graphs_made_once")
+ExportStages = Callable[[StagedNetwork, tuple[int, int, int]], list[bytes]]
+
+
+@pytest.fixture
+def run(trained_run: RunDirectory) -> RunDirectory:
+    return trained_run
 
 
 @pytest.fixture(scope="module")
-def run(tiny_settings: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """Trained, with operating points; do not write into it."""
-    recipe = load_recipe("digits/elf-ce-drw", {**tiny_settings, "train.epochs": 3})
-    trained = train_recipe(recipe, tmp_path_factory.mktemp("runs") / "tiny")
-    fixed_points(evaluate_run(trained, "calibration"), [0.3, 0.5, 0.8]).save(trained.policy_file)
-    return trained
-
-
-GRAPHS: dict[str, list[bytes]] = {}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _graphs_are_made_once() -> Iterator[None]:
-    """Tracing takes seconds; here the graphs of one network are made once, and again where a test forgets them."""
-
-    def remembered(network: StagedNetwork, shape: tuple[int, int, int]) -> list[bytes]:
-        key = tensors_sha256(network.state_dict())
-        if key not in GRAPHS:
-            GRAPHS[key] = export_stages(network, shape)
-        return GRAPHS[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "export_stages", remembered)
-        yield
-
-
-@pytest.fixture(scope="module")
-def exported(run: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> Exported:
-    return export_run(run, tmp_path_factory.mktemp("bundles") / "tiny.onnx")
+def exported(_graphs_made_once: None, trained_run: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    return export_run(trained_run, tmp_path_factory.mktemp("bundles") / "tiny.onnx")
 
 
 def test_the_file_is_hardly_larger_than_its_weights(run: RunDirectory, exported: Exported) -> None:
@@ -106,7 +83,7 @@ def test_peak_memory_is_of_a_process_without_torch(exported: Exported) -> None:
 
 @pytest.mark.parametrize("traced_again", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_same_run_gives_the_same_bytes(
-    run: RunDirectory, exported: Exported, tmp_path: Path, traced_again: bool
+    run: RunDirectory, exported: Exported, tmp_path: Path, traced_again: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fixed(_bundle: Path) -> PeakMemory:
         return PeakMemory(batch=32, bytes=1, before_loading=1)
@@ -114,7 +91,7 @@ def test_the_same_run_gives_the_same_bytes(
     shutil.copytree(run.root, tmp_path / "elsewhere")
     first = export_run(run, tmp_path / "a.onnx", measure_memory=fixed)
     if traced_again:
-        GRAPHS.clear()
+        monkeypatch.setattr(module, "export_stages", export_stages)
     second = export_run(RunDirectory(tmp_path / "elsewhere"), tmp_path / "b.onnx", measure_memory=fixed)
     assert first.path.read_bytes() == second.path.read_bytes()
     assert first.identity == exported.identity
@@ -251,14 +228,14 @@ def test_runs_that_cannot_be_exported(copy: RunDirectory, spoil: Callable[[RunDi
 
 
 def test_graphs_that_do_not_answer_as_torch_are_not_written(
-    copy: RunDirectory, monkeypatch: pytest.MonkeyPatch
+    copy: RunDirectory, export_once: ExportStages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One number in the graph of the third stage is changed a little."""
     export_run(copy, measure_memory=None)
     before = (copy.root / "copy.onnx").read_bytes()
 
-    def wrong(network: StagedNetwork, _shape: tuple[int, int, int]) -> list[bytes]:
-        graphs = list(GRAPHS[tensors_sha256(network.state_dict())])
+    def wrong(network: StagedNetwork, shape: tuple[int, int, int]) -> list[bytes]:
+        graphs = export_once(network, shape)
         bias = network.state_dict()["heads.2.classifier.bias"].numpy()
         assert graphs[2].count(bias.tobytes()) == 1
         graphs[2] = graphs[2].replace(bias.tobytes(), (bias + np.float32(0.05)).tobytes())
