@@ -38,6 +38,7 @@ FOUNDATION = {
     "lazy",
     "parsing",
     "processor",
+    "progress",
     "registry",
     "version",
 }

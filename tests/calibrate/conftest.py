@@ -13,7 +13,7 @@ TableFactory = Callable[..., ExitTable]
 Draw = Callable[[int, int], ExitTable]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_table() -> TableFactory:
     """Balanced, four exits of rising quality; any field can be replaced by keyword."""
 

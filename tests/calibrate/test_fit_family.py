@@ -24,7 +24,7 @@ def request(**fields: Any) -> FamilyRequest:
     return FamilyRequest(**{"search": (0.5, 0.8), "budgets": (0.3, 0.6), "geometric_budgets": (0.5,), **fields})
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def family(make_table: TableFactory) -> Family:
     risk = RiskPoints(epsilons=(0.05, 0.1))
     return fit_family(make_table(head_cost_E=HEADS), request(floors_points=(1.0,), risk=risk))

@@ -69,7 +69,7 @@ def test_times_alone_keep_the_usual_budgets(make_table: Callable[..., ExitTable]
     assert {"budget=0.5", "budget=4ms"} <= set(names)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def family(make_table: Callable[..., ExitTable]) -> Family:
     return fit_family(make_table(), request(0.3, 0.5, 0.8))
 

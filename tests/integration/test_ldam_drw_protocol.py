@@ -1,5 +1,6 @@
 """A run under data.protocol=ldam-drw: no calibration split, fixed thresholds, test scored for the log only."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,8 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _small_data(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def _small_data() -> Iterator[None]:
     """Digits with three channels in place of CIFAR-10."""
     digits = load_source("digits").train
     assert isinstance(digits, LabelledImages)
@@ -46,12 +47,15 @@ def _small_data(monkeypatch: pytest.MonkeyPatch) -> None:
         test=LabelledImages(images[test], labels_N[test]),
         horizontal_flip=False,
     )
-    monkeypatch.setattr(build, "read_source", lambda _: source)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "read_source", lambda _: source)
+        yield
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> RunDirectory:
-    return train_recipe(load_recipe("cifar10-lt/elf-ldam-drw", SETTINGS), tmp_path / "run")
+@pytest.fixture(scope="module")
+def run(_small_data: None, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """A finished run; what is written into it disturbs no other test."""
+    return train_recipe(load_recipe("cifar10-lt/elf-ldam-drw", SETTINGS), tmp_path_factory.mktemp("runs") / "run")
 
 
 def test_a_run(run: RunDirectory) -> None:

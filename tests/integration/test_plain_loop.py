@@ -26,8 +26,8 @@ from elfnet.recipe.schema import Recipe
 from elfnet.run.checkpoint import load_checkpoint
 from elfnet.train.run import train_recipe
 
-EPOCHS, MOMENTUM, DECAY, BATCH = 5, 0.9, 2e-4, 32
-WARM_UP, DROPS, DEFERRED = EPOCHS * 5 / 200, (4, 4), 4  # of 200 epochs: 5, (160, 180), 160, rounded down
+EPOCHS, MOMENTUM, DECAY, BATCH = 3, 0.9, 2e-4, 32
+WARM_UP, DROPS, DEFERRED = EPOCHS * 5 / 200, (2, 2), 2  # of 200 epochs: 5, (160, 180), 160, rounded down
 # Not the recipe's 0.01, at which nothing would move any more once the class weights are in force.
 DROP = 0.7
 
@@ -107,7 +107,7 @@ def _plain_loop(
 
 
 @pytest.mark.parametrize(
-    # Small rates: at large ones, differences in the last bit of float32 grow into other weights within five epochs.
+    # Small rates: at large ones, differences in the last bit of float32 grow into other weights within a few epochs.
     ("method", "lr", "loss_of", "settings"),
     [
         ("ce-drw", 0.003, _cross_entropy, {"deferred": True, "mixup": False, "head": "linear"}),

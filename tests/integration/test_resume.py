@@ -66,11 +66,11 @@ def stopped_and_resumed(recipe: Recipe, out: Path, *, stops: tuple[int, ...]) ->
 def test_resumed_equals_uninterrupted(
     tiny: Callable[..., Recipe], tmp_path: Path, method: str, overrides: dict[str, Any]
 ) -> None:
-    recipe = tiny(method, **overrides)
+    recipe = tiny(method, train__epochs=3, **overrides)
     whole = train_recipe(recipe, tmp_path / "whole")
-    assert [record.weights for record in whole.log()] == ["none"] * 4 + ["effective"]
+    assert [record.weights for record in whole.log()] == ["none", "none", "effective"]
     # Before the switch to class weights, and exactly at it.
-    parts = stopped_and_resumed(recipe, tmp_path / "parts", stops=(1, 4))
+    parts = stopped_and_resumed(recipe, tmp_path / "parts", stops=(1, 2))
     assert outcome(parts) == outcome(whole)
     assert load_checkpoint(parts.checkpoint("best")).sha256 == load_checkpoint(whole.checkpoint("best")).sha256
 

@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from elfnet.inference.model import Prediction
 from elfnet.inference.predict_files import Classified
+from elfnet.progress import ProgressDisplay
 
 if TYPE_CHECKING:
     from elfnet.run.results import PointResults, Results
-from types import TracebackType
-from typing import Self
-
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
 DASH = "–"
 """Stands for a missing value."""
 
@@ -208,7 +205,7 @@ def _writable(name: str) -> str:
     return name.encode(errors="surrogateescape").decode(errors="replace")
 
 
-class FileProgress:
+class FileProgress(ProgressDisplay):
     """Progress of predictions for image files; a context manager.
 
     The total is unknown, because folders and lists are read while predictions are made.
@@ -218,26 +215,16 @@ class FileProgress:
     """
 
     def __init__(self, *, shown: bool) -> None:
-        self._progress = Progress(
+        super().__init__(
             TextColumn("{task.completed:,} images"),
             BarColumn(),
             TextColumn("{task.fields[failed]} not read"),
             TimeElapsedColumn(),
-            console=Console(stderr=True, highlight=False),
-            disable=not (shown and sys.stderr.isatty()),
+            shown=shown,
             transient=True,
         )
         self._failed = 0
         self._bar = self._progress.add_task("", total=None, failed=0)
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
 
     def step(self) -> None:
         """Count one more image."""
@@ -247,8 +234,4 @@ class FileProgress:
         """Print why a file was not read, on one line and without control characters."""
         self._failed += 1
         line = "".join(character if character.isprintable() else "?" for character in " ".join(reason.split()))
-        if self._progress.disable:
-            sys.stderr.write(f"elfnet: {line}\n")
-            sys.stderr.flush()
-        else:
-            self._progress.console.print(f"elfnet: {line}", markup=False, soft_wrap=True)
+        self.say(f"elfnet: {line}")

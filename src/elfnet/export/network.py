@@ -18,23 +18,19 @@ from elfnet.calibrate.fit import FamilyRequest, fit_family
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.run import logits_of
-from elfnet.export.assemble import ImageInput, assemble
-from elfnet.export.model_card import model_card
+from elfnet.export.file_content import FileContent, package_versions
 from elfnet.export.onnx import export_stages
 from elfnet.export.parity import compare, engine_points, require_parity
-from elfnet.export.run import default_point_of, package_versions
 from elfnet.inference.backends.onnxruntime import OnnxBackend
-from elfnet.inference.bundle.manifest import Measured, MultiplyAdds, Parity, Preprocessing, Provenance
-from elfnet.inference.bundle.one_file import FileManifest, FileVariant, OneFile, sealed, verified
+from elfnet.inference.bundle.manifest import Measured, Parity, Provenance
+from elfnet.inference.bundle.one_file import FileVariant, OneFile, verified
 from elfnet.inference.engine import all_exit_logits
 from elfnet.inference.one_file_engine import OneFileEngine
-from elfnet.inference.point_inputs import PointInputs
 from elfnet.inference.preprocess import FEATURE_ROWS, Preprocess
 from elfnet.models.flops import count_cost
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import ExitsRecipe
 from elfnet.run.checkpoint import tensors_sha256
-from elfnet.version import __version__
 
 BATCH = 256
 CHECKED = 512
@@ -172,51 +168,22 @@ def write_file(fitted: FittedNetwork, path: Path, *, class_names: Sequence[str],
     """
     height, width, channels = fitted.preprocess.shape
     graphs = export_stages(fitted.network, (channels, height, width))
-    draft = _content(fitted, graphs, class_names, default_point, None)
+    family = fitted.family.to_dict()
+    file = FileContent(
+        network=fitted.network,
+        class_names=tuple(class_names),
+        preprocess=fitted.preprocess,
+        provenance=fitted.provenance,
+        image_input="features" if fitted.preprocess.mode == FEATURE_ROWS else "uint8",
+        default_point=default_point,
+    )
+    draft = file.sealed(graphs, fitted.family, {"float32": FileVariant(family=family)})
     parity = _parity(fitted, graphs, OneFileEngine(verified(path, draft), threads=1), class_names)
     require_parity(parity)
     measured = Measured(accuracy={}, parity=parity, versions=package_versions())
-    content = _content(fitted, graphs, class_names, default_point, measured)
+    content = file.sealed(graphs, fitted.family, {"float32": FileVariant(family=family, measured=measured)})
     atomic.write_bytes(path, content)
     return verified(path, content)
-
-
-def _content(
-    fitted: FittedNetwork,
-    graphs: Sequence[bytes],
-    class_names: Sequence[str],
-    default_point: str | None,
-    measured: Measured | None,
-) -> bytes:
-    family, preprocess = fitted.family, fitted.preprocess
-    default = default_point or default_point_of(family)
-    image_input: ImageInput = "features" if preprocess.mode == FEATURE_ROWS else "uint8"
-    inputs = PointInputs.of(family)
-    model = assemble(graphs, family, image_input=image_input, preprocess=preprocess, default_point=default)
-    height, width, channels = preprocess.shape
-    cost = count_cost(fitted.network, (channels, height, width))
-    manifest = FileManifest(
-        elfnet_version=__version__,
-        image_input=image_input,
-        class_names=tuple(class_names),
-        default_point=default,
-        operating_points={
-            point.name: {name: tuple(value[0].tolist()) for name, value in inputs.values(point.policy).items()}
-            for point in family.points
-        },
-        variants={"float32": FileVariant(family=family.to_dict(), measured=measured)},
-        preprocessing=Preprocessing(
-            mode=preprocess.mode,  # type: ignore[arg-type]  # checked by the schema
-            height=height,
-            width=width,
-            mean=preprocess.mean,
-            std=preprocess.std,
-        ),
-        multiply_adds=MultiplyAdds(stages=cost.stages, heads=cost.heads, plain=cost.plain),
-        provenance=fitted.provenance,
-        model_card=model_card(family, class_names, preprocess, default),
-    )
-    return sealed(model.SerializeToString(deterministic=True), manifest)
 
 
 def _parity(

@@ -5,7 +5,6 @@
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
@@ -16,36 +15,30 @@ from numpy.typing import NDArray
 
 from elfnet import atomic
 from elfnet.calibrate.family import Family
-from elfnet.calibrate.operating_point import most_accurate
 from elfnet.data.build import load_splits
 from elfnet.data.loading.build import evaluation_batches
 from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.splits import Splits
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.run import evaluate_run, table_of
-from elfnet.export.assemble import ImageInput, assemble
+from elfnet.export.assemble import ImageInput
+from elfnet.export.file_content import FileContent, package_versions
 from elfnet.export.from_run import RunParts, open_parts
-from elfnet.export.model_card import model_card
 from elfnet.export.onnx import export_stages
 from elfnet.export.parity import compare, engine_points, require_parity
 from elfnet.export.variants import MadeVariant, evenly_spaced, make_variant
 from elfnet.inference.backends.onnxruntime import OnnxBackend
-from elfnet.inference.bundle.manifest import Measured, MultiplyAdds, PeakMemory, Preprocessing, Provenance
+from elfnet.inference.bundle.manifest import Measured, PeakMemory, Provenance
 from elfnet.inference.bundle.memory import measure_peak_memory
-from elfnet.inference.bundle.one_file import FileManifest, FileVariant, sealed, verified
+from elfnet.inference.bundle.one_file import FileManifest, FileVariant, verified
 from elfnet.inference.engine import Answers, Engine, all_exit_logits, join_answers
 from elfnet.inference.one_file_engine import OneFileEngine
-from elfnet.inference.point_inputs import PointInputs
-from elfnet.models.flops import count_cost
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.roles import without_directories
 from elfnet.recipe.schema import DataRecipe
 from elfnet.run.directory import RunDirectory
-from elfnet.version import __version__
 
 CHECKED_IMAGES, CHECKED_BATCH = 512, 64
-PACKAGES = ("torch", "onnx", "onnxruntime", "numpy")
-"""Packages whose versions a bundle records."""
 
 
 @dataclass(frozen=True)
@@ -114,8 +107,17 @@ def export_run(
         if parts.preprocess.reads_rows and image_input != "uint8":
             raise RequestError(f"{run.root} was trained on feature rows, not on images; leave out --image-input")
         reads: ImageInput = "features" if parts.preprocess.reads_rows else image_input
-        writer = _Writer(run, parts, default_point, required_inputs, reads, measure_memory)
-        draft = writer.content(graphs, parts.family, {"float32": FileVariant(family=parts.family.to_dict())})
+        file = FileContent(
+            network=parts.network,
+            class_names=parts.class_names,
+            preprocess=parts.preprocess,
+            provenance=provenance_of(run, parts),
+            image_input=reads,
+            default_point=default_point,
+            required_inputs=required_inputs,
+        )
+        writer = _Writer(file, measure_memory)
+        draft = file.sealed(graphs, parts.family, {"float32": FileVariant(family=parts.family.to_dict())})
         # One thread, so that sums are computed in the same order every time.
         engine = OneFileEngine(verified(path, draft), threads=1)
         measured = compare_with_torch(parts, run.recipe().data, splits, graphs, engine)
@@ -147,52 +149,17 @@ def _require_writable(path: Path, *, overwrite: bool) -> None:
 
 @dataclass(frozen=True)
 class _Writer:
-    run: RunDirectory
-    parts: RunParts
-    default_point: str | None
-    required_inputs: bool
-    image_input: ImageInput
+    file: FileContent
     measure_memory: Callable[[Path], PeakMemory] | None
 
-    def content(self, graphs: Sequence[bytes], family: Family, variants: dict[str, FileVariant]) -> bytes:
-        """Return the bytes of a file; the first variant is that of the graphs."""
-        parts, default = self.parts, self.default_point or default_point_of(family)
-        inputs = PointInputs.of(family)
-        family.point(default)
-        points = {
-            point.name: {name: tuple(value[0].tolist()) for name, value in inputs.values(point.policy).items()}
-            for point in family.points
-        }
-        model = assemble(
-            graphs,
-            family,
-            image_input=self.image_input,
-            preprocess=parts.preprocess,
-            default_point=None if self.required_inputs else default,
-        )
-        manifest = FileManifest(
-            elfnet_version=__version__,
-            precision=next(iter(variants)),  # type: ignore[arg-type]  # checked by the schema
-            image_input=self.image_input,
-            class_names=parts.class_names,
-            default_point=default,
-            operating_points=points,
-            variants=variants,
-            preprocessing=preprocessing_of(parts),
-            multiply_adds=multiply_adds(parts),
-            provenance=provenance_of(self.run, parts),
-            model_card=model_card(family, parts.class_names, parts.preprocess, default),
-        )
-        return sealed(model.SerializeToString(deterministic=True), manifest)
-
     def write(self, path: Path, graphs: Sequence[bytes], family: Family, variants: dict[str, FileVariant]) -> Exported:
-        content = self.content(graphs, family, variants)
+        content = self.file.sealed(graphs, family, variants)
         if self.measure_memory is not None:
             precision, variant = next(iter(variants.items()))
             memory = self._peak_memory(path, content)
             measured = None if variant.measured is None else variant.measured.model_copy(update={"peak_memory": memory})
             variants = {**variants, precision: variant.model_copy(update={"measured": measured})}
-            content = self.content(graphs, family, variants)
+            content = self.file.sealed(graphs, family, variants)
         atomic.write_bytes(path, content)
         bundle = verified(path, content)
         return Exported(path, bundle.manifest, bundle.identity, len(content))
@@ -207,14 +174,6 @@ class _Writer:
                 return self.measure_memory(finished)
         except OSError as error:
             raise WorkError(f"cannot write {path}: {error.strerror or error}; what was there is intact") from error
-
-
-def default_point_of(family: Family) -> str:
-    """Return the point for clients that give none: `accurate`, or else the most accurate with early exits."""
-    early = [point for point in family.points if point.expected.exit_share[-1] < 1.0]
-    if not early:
-        return family.points[0].name
-    return next((point.name for point in early if point.name == "accurate"), most_accurate(early).name)
 
 
 def prepare(run: RunDirectory, network: StagedNetwork | None) -> tuple[RunParts, Splits, list[bytes]]:
@@ -291,31 +250,6 @@ def compare_with_torch(
     require_parity(parity)
     accuracy = {name: float((found.prediction_N == table.labels_N).mean()) for name, found in joined.items()}
     return Measured(accuracy=accuracy, parity=parity, versions=package_versions())
-
-
-def package_versions() -> dict[str, str]:
-    """Return the versions of the packages involved."""
-    return {name: version(name) for name in PACKAGES}
-
-
-def multiply_adds(parts: RunParts) -> MultiplyAdds:
-    """Count the multiply-adds of the network."""
-    height, width, channels = parts.preprocess.shape
-    cost = count_cost(parts.network, (channels, height, width))
-    return MultiplyAdds(stages=cost.stages, heads=cost.heads, plain=cost.plain)
-
-
-def preprocessing_of(parts: RunParts) -> Preprocessing:
-    """Return the preprocessing for the manifest."""
-    preprocess = parts.preprocess
-    return Preprocessing(
-        mode=preprocess.mode,  # type: ignore[arg-type]  # checked by the schema
-        height=preprocess.height,
-        width=preprocess.width,
-        mean=preprocess.mean,
-        std=preprocess.std,
-        crop_share=preprocess.crop_share,
-    )
 
 
 def provenance_of(run: RunDirectory, parts: RunParts) -> Provenance:

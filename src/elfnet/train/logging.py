@@ -3,19 +3,17 @@
 TensorBoard and Weights & Biases need the extra `track`.
 """
 
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
 from elfnet.data.build import fewer_than_requested
 from elfnet.errors import RequestError
 from elfnet.extras import missing_package
+from elfnet.progress import ProgressDisplay
 from elfnet.recipe.schema import Recipe
 from elfnet.recipe.stages import BALANCED, Stage, total_epochs
 from elfnet.run.directory import RunDirectory
@@ -188,7 +186,7 @@ def epoch_line(record: EpochRecord, epochs: int) -> str:
     return "  ".join(parts)
 
 
-class Watch:
+class Watch(ProgressDisplay):
     """Observer of a training run that shows its progress; a context manager.
 
     On a terminal it shows a progress bar and one line per epoch, elsewhere only lines: one per epoch, and in long
@@ -196,36 +194,17 @@ class Watch:
     """
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True, highlight=False)
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[left]}"),
-            console=self._console,
-            disable=not sys.stderr.isatty(),
+        super().__init__(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}")
         )
         self._epochs = self._done = self._first = 0
         self._began = self._said = 0.0
         self._bar = self._progress.add_task("training", total=None, left="")
 
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
-
     def say(self, line: str) -> None:
         """Print one line, above the progress bar if there is one."""
         self._said = time.monotonic()
-        if self._progress.disable:
-            sys.stderr.write(line + "\n")
-            sys.stderr.flush()
-        else:
-            self._progress.console.print(line, markup=False)
+        super().say(line)
 
     def note(self, line: str) -> None:
         """Print a line about the set-up of the run."""

@@ -22,7 +22,11 @@ from elfnet.serve.service import Sample
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = [pytest.mark.browser, pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine"),
+]
 
 SHOTS = Path(__file__).parents[2] / "artefacts" / "page"
 LIGHT = {"viewport": {"width": 1200, "height": 900}, "color_scheme": "light"}
