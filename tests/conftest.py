@@ -19,8 +19,11 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 import pytest
 import torch
 import tqdm
+from markupsafe import Markup
 
 from elfnet.export import from_run
+from elfnet.report import svg
+from elfnet.report.html import DrawnFigure
 from elfnet.run.directory import file_lock
 
 # Fixtures that tests of several packages share; each is made when a test first asks for it.
@@ -102,6 +105,12 @@ def tiny_settings() -> dict[str, Any]:
         "train.compile": "off",
         "train.threads": 1,
     }
+
+
+@pytest.fixture
+def without_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports without pictures, for tests that are not about them: drawing takes seconds."""
+    monkeypatch.setattr(svg, "draw_figure", lambda figure, _: DrawnFigure(figure.title, figure.caption, Markup("")))
 
 
 @pytest.fixture

@@ -35,6 +35,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str,
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("without_drawing")
 @pytest.mark.parametrize("name", NAMES)
 def test_example_runs(name: str, workplace: tuple[Path, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
     folder, failures = workplace
@@ -43,8 +44,8 @@ def test_example_runs(name: str, workplace: tuple[Path, dict[str, str]], monkeyp
     assert not failure, failure
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_there_is_an_example_and_none_is_skipped(name: str) -> None:
-    text = inspect.getdoc(getattr(elfnet, name)) or ""
-    assert ">>>" in text
-    assert "+SKIP" not in text
+def test_there_is_an_example_and_none_is_skipped() -> None:
+    for name in NAMES:
+        text = inspect.getdoc(getattr(elfnet, name)) or ""
+        assert ">>>" in text, name
+        assert "+SKIP" not in text, name

@@ -2,10 +2,8 @@
 
 `python tests/test_structure.py` prints the counts and the modules behind them.
 
-How importers are counted: every import statement of `src/elfnet` counts, wherever in a file it stands. An import from a
-package (`from elfnet.losses import ELFLoss`) counts for the module that defines the name. An `__init__.py` is not an
-importer: it only shows names. Public modules do not count: users import the modules whose names a package shows, and
-the command line imports the verbs of `elfnet.cli`.
+How importers are counted: every import statement of `src/elfnet` counts, wherever in a file it stands, also those of an
+`__init__.py`. `from elfnet.losses import ELFLoss` imports the package, not the module that defines the name.
 """
 
 import ast
@@ -36,49 +34,25 @@ MODULES = sorted({*TREES} - PACKAGES)
 LINES = {_name(file): len(file.read_text().splitlines()) for file in ROOT.rglob("*.py")}
 
 
-def _imported(module: str, shown: dict[str, dict[str, str]]) -> Iterator[str]:
-    """Modules that one module imports."""
+def _imported(module: str) -> Iterator[str]:
+    """Modules and packages that one module imports."""
     for node in ast.walk(TREES[module]):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 dotted = f"{node.module}.{alias.name}"
-                yield dotted if dotted in TREES else shown.get(node.module, {}).get(alias.name, node.module)
-
-
-def _shown_names() -> dict[str, dict[str, str]]:
-    """By package, the public names and the module that defines each."""
-    return {
-        package: {
-            alias.asname or alias.name: node.module
-            for node in ast.walk(TREES[package])
-            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("elfnet.")
-            for alias in node.names
-        }
-        for package in PACKAGES
-    }
-
-
-def importers() -> dict[str, set[str]]:
-    """By module, the modules that import it."""
-    shown = _shown_names()
-    found = defaultdict(set)
-    for module in MODULES:
-        for target in _imported(module, shown):
-            if target in TREES and target != module:
-                found[target].add(module)
-    return found
+                yield dotted if dotted in TREES else node.module
 
 
 def single_importers() -> dict[str, str]:
-    """Modules that exactly one other module imports and no package shows; with their importer."""
-    public = {module for names in _shown_names().values() for module in names.values()}
-    return {
-        module: next(iter(by))
-        for module, by in sorted(importers().items())
-        if module in MODULES and module not in public and len(by) == 1
-    }
+    """Modules that exactly one other file imports; with their importer."""
+    importers = defaultdict(set)
+    for module in TREES:
+        for target in _imported(module):
+            if target in MODULES and target != module:
+                importers[target].add(module)
+    return {module: next(iter(by)) for module, by in sorted(importers.items()) if len(by) == 1}
 
 
 def test_a_helper_lives_beside_its_only_caller() -> None:

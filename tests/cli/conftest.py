@@ -8,12 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from markupsafe import Markup
 
 from elfnet.cli.main import main
 from elfnet.recipe.load import load_recipe, save_recipe
-from elfnet.report import svg
-from elfnet.report.html import DrawnFigure
 
 
 @pytest.fixture
@@ -50,9 +47,3 @@ def printed_results(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory)
 def finished(printed_results: dict[str, Any]) -> Path:
     """The directory of that run; do not write into it."""
     return Path(printed_results["run"])
-
-
-@pytest.fixture
-def without_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports without pictures: drawing takes seconds. The report of `finished` has them."""
-    monkeypatch.setattr(svg, "draw_figure", lambda figure, _: DrawnFigure(figure.title, figure.caption, Markup("")))

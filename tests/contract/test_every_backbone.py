@@ -19,7 +19,7 @@ SHAPE = (3, 32, 32)
 
 
 # Large, and made of nothing that a smaller one of their family does not have.
-SLOW = {"resnet101", "resnet152", "densenet201"}
+SLOW = {"resnet34", "resnet44", "resnet56", "resnet101", "resnet152", "densenet169", "densenet201"}
 
 
 @pytest.fixture(

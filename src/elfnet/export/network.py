@@ -90,10 +90,13 @@ def export_network(
 
     Example:
         >>> import numpy as np
-        >>> from elfnet import build_network, export_network
-        >>> images = np.random.default_rng(0).integers(0, 256, (40, 32, 32, 1), dtype=np.uint8)
+        >>> import torch
+        >>> from torch import nn
+        >>> from elfnet import attach_exits, export_network
+        >>> layers = [nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(72, 2)]
+        >>> network = attach_exits(nn.Sequential(*layers), example=torch.rand(2, 1, 9, 9), head="mean")
+        >>> images = np.random.default_rng(0).integers(0, 256, (40, 9, 9, 1), dtype=np.uint8)
         >>> labels = np.arange(40) % 2
-        >>> network = build_network("resnet8", classes=2, image_channels=1)
         >>> about = {"class_names": ["a", "b"], "class_counts": [20, 20], "mean": [0.5], "std": [0.5]}
         >>> export_network(network, images, labels, "own.onnx", **about).points[0].name
         'full'

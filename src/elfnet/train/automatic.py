@@ -230,7 +230,8 @@ def _chosen(recipe: Recipe, splits: Splits, facts: DataFacts | None, *, world_si
     if not recipe.train.automatic:
         # Images in memory have the size that they have.
         checked = own_network and isinstance(splits.train, EncodedImages)
-        return SetUp(recipe, tuple(f"warning: {text}" for text in contradictions(facts, recipe) if checked))
+        found = contradictions(facts, recipe) if checked else []
+        return SetUp(recipe, tuple(f"warning: {text}" for text in found))
     values = choose_settings(facts, recipe)
     parts = world_size * recipe.train.accumulate
     values["train.batch_size"] = -(-values["train.batch_size"] // parts) * parts
