@@ -12,7 +12,7 @@ from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import Recipe
 from elfnet.run.info import Machine
 from elfnet.sweep.grid import SweepDirectory, expand_grid, resolve_automatic
-from elfnet.train import speed
+from elfnet.train import automatic
 from elfnet.train.automatic import cost_of, rough_duration, set_up, time_steps
 from elfnet.train.logging import Silent
 from elfnet.train.run import train_recipe
@@ -40,8 +40,8 @@ def fixed_speed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         timed.append(recipe.model.backbone)
         return 0.01
 
-    monkeypatch.setattr(speed, "time_steps", fixed)
-    monkeypatch.setattr(speed, "time_reading", lambda *_: 0.0)
+    monkeypatch.setattr(automatic, "time_steps", fixed)
+    monkeypatch.setattr(automatic, "time_reading", lambda *_: 0.0)
     return timed
 
 

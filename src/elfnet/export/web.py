@@ -15,7 +15,7 @@ from elfnet.inference.bundle.one_file import OneFile, without_defaults
 
 PAGE = Path(__file__).parent / "web_page"
 SERVICE_PAGE = Path(__file__).parents[1] / "serve" / "page"
-SHARED = ("page.css", "icon.svg", "text.js", "ladder.js", "curve.js", "choose_image.js", "journey.js")
+SHARED = ("page.css", "icon.svg", "text.js", "ladder.js", "curve.js", "choose_image.js", "journey.js", "shares.js")
 """Files of the service's page that this page uses as well."""
 RUNTIME_FILES = ("ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm")
 """The build for WebAssembly alone. Builds with WebGPU are twice as large, and gain nothing for small networks."""

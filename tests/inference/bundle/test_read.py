@@ -16,7 +16,7 @@ from older_bundles import manifest_text, write_bundle
 
 from elfnet.errors import ElfnetError, RequestError, WorkError
 from elfnet.exits.logit_adjustment import LogitAdjustment
-from elfnet.inference.bundle import archive as members
+from elfnet.inference.bundle import read as members
 from elfnet.inference.bundle.manifest import MANIFEST, Manifest
 from elfnet.inference.bundle.read import open_bundle
 
