@@ -21,6 +21,7 @@ import torch
 import tqdm
 from markupsafe import Markup
 
+from elfnet.calibrate.measured_cost import MeasuredCost
 from elfnet.export import from_run
 from elfnet.report import svg
 from elfnet.report.html import DrawnFigure
@@ -49,11 +50,12 @@ def _progress_bars_without_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _times_without_export() -> Iterator[None]:
-    """Commands measure the time of stages with torch: ONNX Runtime needs an export, which takes seconds."""
+def measure_times() -> Iterator[Callable[..., MeasuredCost]]:
+    """`times_of_run` as it is. Commands measure with torch: ONNX Runtime needs an export, which takes seconds."""
+    real = from_run.times_of_run
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(from_run, "times_of_run", partial(from_run.times_of_run, backend="torch"))
-        yield
+        patch.setattr(from_run, "times_of_run", partial(real, backend="torch"))
+        yield real
 
 
 def _environment() -> dict[str, str]:

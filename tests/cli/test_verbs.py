@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from elfnet.calibrate.family import Family
+from elfnet.calibrate.measured_cost import MeasuredCost
 from elfnet.cli.main import VERBS
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.policy_replay import replay
+from elfnet.export import from_run
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -47,6 +49,24 @@ def test_train_leaves_everything_a_run_has(finished: Path) -> None:
 def test_train_json_has_the_results(printed_results: dict[str, Any], finished: Path) -> None:
     assert printed_results["points"]["full"]["n"] == 60
     assert Path(printed_results["report"]) == finished / "report.html"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_drawing")
+def test_train_measures_times_with_onnx_runtime(
+    elfnet: Call,
+    tiny_recipe: Path,
+    measure_times: Callable[..., MeasuredCost],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(from_run, "times_of_run", measure_times)
+    code, out, _ = elfnet("train", tiny_recipe, "--train.epochs", 1, "--out", tmp_path / "run")
+    assert code == 0
+    assert "ms" in out
+    times = MeasuredCost.open(tmp_path / "run" / "times.json")
+    assert (times.backend, times.batch, len(times.stages)) == ("onnxruntime", 1, 4)
+    assert min(times.stages) > 0
 
 
 def test_train_on_features_speaks_of_rows(elfnet: Call, tmp_path: Path) -> None:
