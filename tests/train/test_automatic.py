@@ -6,9 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors.torch import save_file
 
 from elfnet.data.build import load_splits
 from elfnet.errors import RequestError, WorkError
+from elfnet.models.build import build_network
+from elfnet.models.pretrained import export_backbone
 from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import Recipe
 from elfnet.run.info import Machine
@@ -187,6 +190,14 @@ def test_ignored_files_and_classes_without_calibration_examples_are_named(root: 
     notes = set_up(open_folder(root)).notes
     assert "(cross-fitting)" in notes[0]
     assert "warning: without calibration examples: 1 classes (c)" in notes
+
+
+def test_the_backbone_follows_from_the_weights(root: Path, tmp_path: Path) -> None:
+    weights = tmp_path / "mine.safetensors"
+    save_file(export_backbone(build_network("resnet8", classes=4, exits=False)), weights)
+    ready = set_up(folder(root, **{"model.weights": str(weights), "model.weights_licence": "own"}))
+    assert ready.recipe.model.backbone == "resnet8"
+    assert "-> 32 px, resnet8 from mine.safetensors, 100 epochs" in ready.notes[0]
 
 
 def test_durations_are_rough() -> None:

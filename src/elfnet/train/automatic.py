@@ -21,6 +21,7 @@ from elfnet.data.sources.folder import ignored_line, list_folder, split_folders
 from elfnet.data.splits import Splits
 from elfnet.data.types import LabelledImages
 from elfnet.errors import RequestError
+from elfnet.models.build import backbone_of_weights
 from elfnet.recipe.automatic import (
     CROSS_FITTING_FOLDS,
     LARGE_SIDES,
@@ -131,6 +132,8 @@ def _chosen(recipe: Recipe, splits: Splits, facts: DataFacts | None, *, world_si
         # Images in memory have the size that they have.
         checked = own_network and isinstance(splits.train, EncodedImages)
         return SetUp(recipe, tuple(f"warning: {text}" for text in contradictions(facts, recipe) if checked))
+    if recipe.model.weights and own_network and "model.backbone" in recipe.train.automatic:
+        recipe = _with_backbone_of_weights(recipe)
     values = choose_settings(facts, recipe)
     parts = world_size * recipe.train.accumulate
     values["train.batch_size"] = -(-values["train.batch_size"] // parts) * parts
@@ -164,6 +167,18 @@ def _chosen(recipe: Recipe, splits: Splits, facts: DataFacts | None, *, world_si
         )
     notes += [f"warning: {text}" for text in contradictions(facts, chosen)]
     return SetUp(chosen, tuple(notes))
+
+
+def _with_backbone_of_weights(recipe: Recipe) -> Recipe:
+    """The recipe with the backbone that its weights belong to, which is then no longer automatic."""
+    backbone = backbone_of_weights(recipe.model.weights)
+    left = tuple(name for name in recipe.train.automatic if name != "model.backbone")
+    return recipe.model_copy(
+        update={
+            "model": recipe.model.model_copy(update={"backbone": backbone}),
+            "train": recipe.train.model_copy(update={"automatic": left}),
+        }
+    )
 
 
 def _is_too_small(splits: Splits, recipe: Recipe) -> bool:
@@ -209,8 +224,11 @@ def _summary(facts: DataFacts, recipe: Recipe, seconds: float | None) -> str:
         return f"{text}, {recipe.train.epochs} epochs"
     threads, folds = recipe.train.threads or torch.get_num_threads(), recipe.data.cross_fitting
     networks = f" of each of {folds + 1} networks (cross-fitting)" if folds else ""
+    network = recipe.model.backbone
+    if recipe.model.weights:
+        network += f" from {Path(recipe.model.weights).name}"
     return (
-        f"{text}, {recipe.model.backbone}, {recipe.train.epochs} epochs{networks}, about {rough_duration(seconds)} on "
+        f"{text}, {network}, {recipe.train.epochs} epochs{networks}, about {rough_duration(seconds)} on "
         f"{threads} thread{'s' if threads > 1 else ''}"
     )
 
