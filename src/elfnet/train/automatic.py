@@ -9,18 +9,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from elfnet.data.build import load_splits
 from elfnet.data.check_files import check_headers
+from elfnet.data.folds import held_out_in_fold
 from elfnet.data.images.files import EncodedImages
 from elfnet.data.images.transforms import limits_of
 from elfnet.data.sources.folder import ignored_line, list_folder, split_folders
 from elfnet.data.splits import Splits
 from elfnet.data.types import LabelledImages
 from elfnet.errors import RequestError
+from elfnet.models.build import backbone_of_weights
 from elfnet.recipe.automatic import (
+    CROSS_FITTING_FOLDS,
     LARGE_SIDES,
+    MIN_CALIBRATION_IMAGES,
     MIN_EPOCHS,
     SMALL_SIDE,
     DataFacts,
@@ -34,7 +39,7 @@ from elfnet.recipe.schema import Recipe
 from elfnet.run.directory import RunDirectory
 from elfnet.run.info import Machine
 from elfnet.train.machine import choose_machine
-from elfnet.train.speed import FINISH_SECONDS, Speed, cost_of
+from elfnet.train.speed import Speed, cost_of
 
 HEAD_FILTERS = (0, 64, 48, 32, 24, 16, 12, 8, 4)
 """Candidates for the filters of the early exits; 0 is the default of the backbone."""
@@ -82,7 +87,9 @@ def set_up(recipe: Recipe, *, world_size: int = 1, own_network: bool = True) -> 
     splits = load_splits(recipe.data)
     facts = read_facts(recipe, splits)
     ready = _chosen(recipe, splits, facts, world_size=world_size, own_network=own_network)
-    return replace(ready, notes=(*ready.notes, *_data_notes(recipe, splits)))
+    if ready.recipe.data.cross_fitting != recipe.data.cross_fitting:
+        splits = load_splits(ready.recipe.data)
+    return replace(ready, notes=(*ready.notes, *_data_notes(ready.recipe, splits)))
 
 
 def _data_notes(recipe: Recipe, splits: Splits) -> list[str]:
@@ -95,8 +102,17 @@ def _data_notes(recipe: Recipe, splits: Splits) -> list[str]:
         for place in places:
             ignored.update(list_folder(place).ignored if place is not None else {})
         notes += [f"warning: {line}" for line in [ignored_line(ignored)] if line]
-    # A protocol without a calibration split says so itself.
-    if len(splits.calibration) and (missing := splits.missing_from_calibration):
+    if recipe.data.cross_fitting and not recipe.data.fold:
+        data = recipe.data
+        fold_N = held_out_in_fold(
+            splits.train, classes=len(splits.class_names), folds=data.cross_fitting, seed=data.subset_seed
+        )
+        seen_C = np.bincount(splits.train.labels_N[fold_N > 0], minlength=len(splits.class_names))
+        missing = tuple(np.flatnonzero(seen_C == 0).tolist())
+    else:
+        # A protocol without a calibration split says so itself.
+        missing = splits.missing_from_calibration if len(splits.calibration) else ()
+    if missing:
         named = ", ".join(splits.class_names[label] for label in missing[:MAX_NAMED])
         more = " ..." if len(missing) > MAX_NAMED else ""
         notes.append(f"warning: without calibration examples: {len(missing)} classes ({named}{more})")
@@ -116,6 +132,8 @@ def _chosen(recipe: Recipe, splits: Splits, facts: DataFacts | None, *, world_si
         # Images in memory have the size that they have.
         checked = own_network and isinstance(splits.train, EncodedImages)
         return SetUp(recipe, tuple(f"warning: {text}" for text in contradictions(facts, recipe) if checked))
+    if recipe.model.weights and own_network and "model.backbone" in recipe.train.automatic:
+        recipe = _with_backbone_of_weights(recipe)
     values = choose_settings(facts, recipe)
     parts = world_size * recipe.train.accumulate
     values["train.batch_size"] = -(-values["train.batch_size"] // parts) * parts
@@ -125,9 +143,22 @@ def _chosen(recipe: Recipe, splits: Splits, facts: DataFacts | None, *, world_si
     chosen = _with_heads(recipe, chosen, len(facts.class_counts))
     machine = _machine(chosen)
     speed = Speed(chosen, splits, machine, len(facts.class_counts))
-    chosen = _fit_time(recipe, chosen, facts, speed)
-    notes = [_summary(facts, chosen, speed.run_seconds(chosen, facts))]
     wanted = values["train.epochs"]
+    chosen = _fit_time(recipe, chosen, facts, speed)
+    notes = []
+    if "data.cross_fitting" in recipe.train.automatic and _is_too_small(splits, recipe):
+        crossed, whole = _cross_fitted(chosen, facts, splits)
+        seconds = speed.run_seconds(crossed, whole)
+        if chosen.train.epochs >= wanted and seconds <= RESERVE * 3600 * chosen.train.hours:
+            chosen, facts = crossed, whole
+        else:
+            least = int(splits.calibration_counts_C.min())
+            notes.append(
+                f"warning: the smallest class has {least} calibration images, so operating points are uncertain; "
+                f"--data.cross_fitting {CROSS_FITTING_FOLDS} chooses them on all training images, in about "
+                f"{rough_duration(seconds)}"
+            )
+    notes.insert(0, _summary(facts, chosen, speed.run_seconds(chosen, facts)))
     if chosen.train.epochs < min(wanted, MIN_EPOCHS) and "train.epochs" in recipe.train.automatic:
         hours = wanted * speed.epoch_seconds(chosen, facts) / 3600 / RESERVE
         notes.append(
@@ -138,21 +169,51 @@ def _chosen(recipe: Recipe, splits: Splits, facts: DataFacts | None, *, world_si
     return SetUp(chosen, tuple(notes))
 
 
+def _with_backbone_of_weights(recipe: Recipe) -> Recipe:
+    """The recipe with the backbone that its weights belong to, which is then no longer automatic."""
+    backbone = backbone_of_weights(recipe.model.weights)
+    left = tuple(name for name in recipe.train.automatic if name != "model.backbone")
+    return recipe.model_copy(
+        update={
+            "model": recipe.model.model_copy(update={"backbone": backbone}),
+            "train": recipe.train.model_copy(update={"automatic": left}),
+        }
+    )
+
+
+def _is_too_small(splits: Splits, recipe: Recipe) -> bool:
+    """Whether a calibration split that is held out by default has too few images of a class, and may be left out."""
+    held_out = splits.calibration_indices is not None and not recipe.data.calibration_per_class
+    chooses_epoch = recipe.train.patience or recipe.train.keep == "best"
+    if not held_out or chooses_epoch or recipe.refit.run or recipe.refit.method not in ("none", "balanced"):
+        return False
+    return bool(splits.calibration_counts_C.min() < MIN_CALIBRATION_IMAGES)
+
+
+def _cross_fitted(recipe: Recipe, facts: DataFacts, splits: Splits) -> tuple[Recipe, DataFacts]:
+    """The recipe with cross-fitting, and the facts about its data: calibration images are training images."""
+    counts = tuple((splits.class_counts_C + splits.calibration_counts_C).tolist())
+    data = recipe.data.model_copy(update={"cross_fitting": CROSS_FITTING_FOLDS})
+    return recipe.model_copy(update={"data": data}), replace(facts, class_counts=counts, calibration=0)
+
+
 def read_facts(recipe: Recipe, splits: Splits) -> DataFacts | None:
     """What the headers of all files say about the data; None for rows of features.
 
     Raises:
         UnreadableImageError: a file is damaged, and `data.unreadable` is `stop`.
     """
-    counts, calibration = tuple(splits.class_counts_C.tolist()), len(splits.calibration)
+    counts, calibration, test = tuple(splits.class_counts_C.tolist()), len(splits.calibration), len(splits.test)
     train = splits.train
     if isinstance(train, EncodedImages):
         parts = {"train": train, "calibration": splits.calibration, "test": splits.test}
         found = check_headers(parts, limits_of(recipe.data), unreadable=recipe.data.unreadable)["train"]
-        return DataFacts(side=found.side, grey=found.grey, class_counts=counts, calibration=calibration)
+        return DataFacts(side=found.side, grey=found.grey, class_counts=counts, calibration=calibration, test=test)
     if isinstance(train, LabelledImages):
         height, width, channels = train.example_shape
-        return DataFacts(side=min(height, width), grey=channels == 1, class_counts=counts, calibration=calibration)
+        return DataFacts(
+            side=min(height, width), grey=channels == 1, class_counts=counts, calibration=calibration, test=test
+        )
     return None
 
 
@@ -161,9 +222,13 @@ def _summary(facts: DataFacts, recipe: Recipe, seconds: float | None) -> str:
     text = f"{facts.describe()} -> {recipe.data.image_size} px"
     if seconds is None:
         return f"{text}, {recipe.train.epochs} epochs"
-    threads = recipe.train.threads or torch.get_num_threads()
+    threads, folds = recipe.train.threads or torch.get_num_threads(), recipe.data.cross_fitting
+    networks = f" of each of {folds + 1} networks (cross-fitting)" if folds else ""
+    network = recipe.model.backbone
+    if recipe.model.weights:
+        network += f" from {Path(recipe.model.weights).name}"
     return (
-        f"{text}, {recipe.model.backbone}, {recipe.train.epochs} epochs, about {rough_duration(seconds)} on "
+        f"{text}, {network}, {recipe.train.epochs} epochs{networks}, about {rough_duration(seconds)} on "
         f"{threads} thread{'s' if threads > 1 else ''}"
     )
 
@@ -201,7 +266,8 @@ def _machine(recipe: Recipe) -> Machine:
 
 def _fit_time(recipe: Recipe, chosen: Recipe, facts: DataFacts, speed: Speed) -> Recipe:
     """Lower the side of large images, then the number of epochs, until the run fits into `train.hours`."""
-    opened, budget = set(recipe.train.automatic), RESERVE * 3600 * chosen.train.hours - FINISH_SECONDS
+    opened = set(recipe.train.automatic)
+    budget = RESERVE * 3600 * chosen.train.hours - speed.fixed_seconds(chosen, facts)
     if "data.image_size" in opened and chosen.data.image_size > SMALL_SIDE:
         for side in (one for one in LARGE_SIDES if one <= chosen.data.image_size):
             values = {"data.image_size": side, **augmentation_settings(facts, side)}

@@ -4,22 +4,25 @@ Everything random is a function of the seed and the epoch, and a checkpoint is w
 killed and resumed ends with bit-identical weights, given the same processor, number of threads and settings.
 
 With several processes, each runs this code on its shard of every batch. Only rank 0 writes.
+
+With cross-fitting (`data.cross_fitting`), one network per fold is trained before the final one, each into a run
+directory of its own inside that of the run.
 """
 
+import copy
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from elfnet.data.ldam_drw import PROTOCOL
 from elfnet.errors import WorkError
 from elfnet.methods.refit.build import FITTED
 from elfnet.models.flops import costly_exits, count_cost
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import Recipe
-from elfnet.recipe.stages import Stage, stages_of, stops_early, total_epochs
-from elfnet.run.checkpoint import Checkpoint, is_finished, signature_of_run
+from elfnet.recipe.stages import Stage, recipes_of_folds, stages_of, stops_early, total_epochs
+from elfnet.run.checkpoint import Checkpoint, is_finished, load_checkpoint, signature_of_run
 from elfnet.run.directory import RunDirectory
 from elfnet.run.info import RunInfo
 from elfnet.run.log import EpochRecord
@@ -62,7 +65,8 @@ def train_recipe(
         overwrite: remove the run in `out` first.
         observer: is told about the start, every step and every epoch; None shows the progress and the time left on
             standard error, and `elfnet.train.Silent()` shows nothing.
-        stop_after: called after every epoch with the number of epochs done. True in any process stops the run.
+        stop_after: called after every epoch of a network with the number of its epochs. True in any process stops the
+            run.
         launch: how many processes train together. Each of several processes runs the caller's whole script.
         network: trained in place instead of the recipe's own network (see `attach_exits`). The model section of the
             recipe is then not used, and every later call that runs the network needs `network` too.
@@ -99,13 +103,55 @@ def train_recipe(
             if prepared.saved is None:
                 for text in costly_exits(count_cost(prepared.final_network, prepared.image_shape)):
                     observer.note(f"warning: {text}")
-            stored = processes.broadcast_from_rank0(
-                lambda: open_or_create_run(prepared, run, overwrite=overwrite).model_dump_json(exclude_unset=True)
-            )
-            info = RunInfo.model_validate_json(stored)
-            set_up_machine(recipe, info, processes)
-            _train_stages(prepared, run, info, observer, stop_after)
+            info = _open_or_create(prepared, run, overwrite=overwrite)
+            if _train_folds(prepared, run, observer, stop_after, given=network):
+                set_up_machine(recipe, info, processes)
+                _train_stages(prepared, run, info, observer, stop_after)
     return run
+
+
+def _open_or_create(prepared: Prepared, run: RunDirectory, *, overwrite: bool) -> RunInfo:
+    """Open or create a run in rank 0, and return its run.json in every process."""
+    stored = prepared.processes.broadcast_from_rank0(
+        lambda: open_or_create_run(prepared, run, overwrite=overwrite).model_dump_json(exclude_unset=True)
+    )
+    return RunInfo.model_validate_json(stored)
+
+
+def _train_folds(
+    prepared: Prepared,
+    run: RunDirectory,
+    observer: Observer,
+    stop_after: Callable[[int], bool] | None,
+    *,
+    given: StagedNetwork | None,
+) -> bool:
+    """Train the networks of cross-fitting that are not finished; returns whether all are.
+
+    Args:
+        prepared: the final run, which is created but not trained yet.
+        given: the network that the caller passed; every fold trains a copy.
+    """
+    processes = prepared.processes
+    for number, recipe in recipes_of_folds(prepared.recipe).items():
+        fold = run.fold(number)
+        if processes.any(processes.is_rank0 and _has_finished(fold, recipe)):
+            continue
+        part = prepare(recipe, fold, processes, overwrite=False, given=copy.deepcopy(given))
+        info = _open_or_create(part, fold, overwrite=False)
+        observer.note(
+            f"cross-fitting: network {number} of {recipe.data.cross_fitting} before the final one, without the "
+            f"{len(part.splits.calibration):,} examples of its fold"
+        )
+        set_up_machine(recipe, info, processes)
+        if _train_stages(part, fold, info, observer, stop_after):
+            return False
+    return True
+
+
+def _has_finished(run: RunDirectory, recipe: Recipe) -> bool:
+    last = run.checkpoint("last")
+    return run.exists() and last.is_file() and is_finished(recipe, load_checkpoint(last))
 
 
 def _start_processes(
@@ -174,13 +220,14 @@ def _train_stages(
     info: RunInfo,
     observer: Observer,
     stop_after: Callable[[int], bool] | None,
-) -> None:
-    """Train all stages that are not finished, each from the weights of the one before."""
+) -> bool:
+    """Train all stages that are not finished, each from the weights of the one before; returns whether it stopped."""
     recipe, network, stage, saved = prepared.recipe, prepared.network, prepared.stage, prepared.saved
     state = restore(prepared, run, info)
     observer.started(recipe, info, state.epochs_done)
+    stopped = False
     if saved is not None and is_finished(recipe, saved):
-        return
+        return stopped
     loggers = open_loggers(run, recipe, state.epochs_done) if prepared.processes.is_rank0 else []
     loop = _Loop(prepared, run, info, observer, stop_after, loggers)
     try:
@@ -200,6 +247,7 @@ def _train_stages(
     finally:
         for logger in loggers:
             logger.close()
+    return stopped
 
 
 @dataclass(frozen=True)
@@ -254,12 +302,13 @@ class _Loop:
         record = assembled.trainer.run_epoch(state.epochs_done)
         processes.average_statistics(network, evaluated)
         score = None
-        if (state.epochs_done + 1) % recipe.train.evaluate_every == 0 or state.epochs_done + 1 == stage.end:
+        is_due = (state.epochs_done + 1) % recipe.train.evaluate_every == 0 or state.epochs_done + 1 == stage.end
+        if is_due and len(scored_split(self.prepared)):
             score = self._score(evaluated, assembled)
         seconds = time.perf_counter() - began
         known: dict[str, object] = {"seconds": round(seconds, 3)}
-        if recipe.data.protocol == PROTOCOL:
-            # For the log only: nothing is chosen by it, and no checkpoint is kept.
+        if not len(self.prepared.splits.calibration):
+            # Of the test split, for the log only: nothing is chosen by it, and no checkpoint is kept.
             known["test_accuracy"], score = score, None
         known["calibration_balanced_accuracy"] = score
         if self.prepared.recipe.refit.method == "balanced":
