@@ -29,7 +29,7 @@ test: $(READY) $(JAVASCRIPT)  ## the fast tests
 	$(TESTS)
 
 # Tools of others that the slow tests run; no part of elfnet needs them.
-TOOLS := accelerate datasets ipykernel lightning nbclient nbformat
+TOOLS := accelerate datasets ipykernel lightning nbclient nbformat torchmetrics
 
 test-all: $(READY) $(JAVASCRIPT) $(BROWSER)  ## also the slow tests, and those that need Ray
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,ray,track]" $(TOOLS)

@@ -18,6 +18,7 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 import pytest
 import torch
+import tqdm
 
 from elfnet.export import from_run
 from elfnet.run.directory import file_lock
@@ -34,6 +35,14 @@ def _one_torch_thread() -> None:
     torch.set_num_threads(1)
     # torch gives a warning once a process; as an error it would then hit whichever test happens to come first.
     torch.set_warn_always(True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _progress_bars_without_thread() -> Iterator[None]:
+    """The bars of torch's exporter and compiler would start a thread that outlives the test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tqdm.tqdm, "monitor_interval", 0)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

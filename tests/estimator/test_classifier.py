@@ -27,12 +27,6 @@ EXPECTED_FAILED_CHECKS = {
 """Checks of scikit-learn that the estimator does not pass, each with the reason."""
 
 
-@pytest.fixture(autouse=True)
-def _no_progress_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The progress bar of torch's exporter would leave a thread running."""
-    monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)
-
-
 def _table(examples: int = 60, classes: int = 3) -> tuple[NDArray[Any], NDArray[Any]]:
     X, y = make_blobs(examples, n_features=4, centers=classes, cluster_std=0.5, random_state=0)
     return X, np.array(["ant", "bee", "cat", "dog"])[y]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from torchmetrics.classification import MulticlassCalibrationError
+from numpy.typing import NDArray
 
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
@@ -39,15 +39,46 @@ def test_no_examples(make_table: TableFactory) -> None:
         by_exit(compute_confidences(make_table(examples=0)))
 
 
-@pytest.mark.parametrize("classes", [2, 10])
-@pytest.mark.parametrize("sharpness", [0.5, 2.0, 5.0])
-def test_against_torchmetrics(classes: int, sharpness: float) -> None:
+def _answers(classes: int, sharpness: float) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Probabilities and labels. Six of ten are right, however sure: too modest in some bins, too sure in others."""
     rng = np.random.default_rng(classes)
     logits_NC = rng.normal(scale=sharpness, size=(2000, classes))
     probability_NC = np.exp(logits_NC) / np.exp(logits_NC).sum(axis=1, keepdims=True)
-    # Right in six of ten cases however sure: too modest in some bins, too sure in others.
     labels_N = (probability_NC.argmax(axis=1) + (rng.random(2000) < 0.4)) % classes
-    oracle = MulticlassCalibrationError(num_classes=classes, n_bins=15, norm="l1")
+    return probability_NC, labels_N
+
+
+def _naive_calibration_error(confidence_N: NDArray[np.float64], correct_N: NDArray[np.bool_], bins: int) -> float:
+    """Bin by bin, example by example: |accuracy - mean confidence|, weighted by the share of examples."""
+    error = 0.0
+    for number in range(bins):
+        rows = [
+            row
+            for row, confidence in enumerate(confidence_N)
+            if number / bins < confidence <= (number + 1) / bins or (number == 0 and confidence == 0)
+        ]
+        error += abs(sum(float(correct_N[row]) - confidence_N[row] for row in rows)) / len(confidence_N)
+    return error
+
+
+CASES = pytest.mark.parametrize(("classes", "sharpness"), [(2, 0.5), (2, 5.0), (10, 0.5), (10, 2.0), (10, 5.0)])
+
+
+@CASES
+def test_against_a_loop_over_bins(classes: int, sharpness: float) -> None:
+    probability_NC, labels_N = _answers(classes, sharpness)
+    confidence_N, correct_N = probability_NC.max(axis=1), probability_NC.argmax(axis=1) == labels_N
+    expected = _naive_calibration_error(confidence_N, correct_N, bins=15)
+    assert calibration_error(confidence_N, correct_N) == pytest.approx(expected)
+
+
+@pytest.mark.slow
+@CASES
+def test_against_torchmetrics(classes: int, sharpness: float) -> None:
+    # Not installed for the fast tests: lightning-fabric imports it where it is found, and that takes seconds.
+    torchmetrics = pytest.importorskip("torchmetrics")
+    probability_NC, labels_N = _answers(classes, sharpness)
+    oracle = torchmetrics.classification.MulticlassCalibrationError(num_classes=classes, n_bins=15, norm="l1")
     expected = float(oracle(torch.from_numpy(probability_NC), torch.from_numpy(labels_N)))
     ours = calibration_error(probability_NC.max(axis=1), probability_NC.argmax(axis=1) == labels_N)
     assert ours == pytest.approx(expected, abs=1e-6)

@@ -73,9 +73,6 @@ def hub(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     address = f"http://127.0.0.1:{server.server_address[1]}"
     from huggingface_hub import constants, file_download
 
-    # The thread of the progress bar would outlive the test.
-    monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)
-
     for module in (constants, file_download):
         for name, value in {
             "ENDPOINT": address,

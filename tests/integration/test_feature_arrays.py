@@ -52,10 +52,8 @@ def test_health_records_are_trained_calibrated_and_measured(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_the_run_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_run_is_exported(tmp_path: Path) -> None:
     """One ONNX file whose input is the rows as they are in the data; it answers as torch does."""
-    # The progress bars of torch's exporter would leave a thread running.
-    monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)
     recipe, codes_NF = recipe_and_rows(tmp_path)
     run = train_recipe(recipe, tmp_path / "run")
     calibrate_run(run)

@@ -67,8 +67,6 @@ def test_weights_and_biases_offline(tmp_path: Path, tiny_settings: dict[str, Any
 def test_a_data_set_of_local_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The package's own reader of image folders, without the network."""
     _need("datasets")
-    # The thread of the progress bar would outlive the test.
-    monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
     for split in ("train", "test"):
         for number, name in enumerate(("ant", "bee")):

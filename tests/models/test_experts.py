@@ -262,8 +262,6 @@ def test_a_compiled_step_is_the_same_step(
     assert len(set(taken_B.tolist())) >= 4
     expected = _gradients(network)
     compile_in_full = torch.compile
-    # torch.compile shows its progress, and the bar's thread would outlive the test.
-    monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)
     monkeypatch.setattr(
         torch, "compile", lambda run, **how: compile_in_full(run, **how | {"backend": "aot_eager", "fullgraph": True})
     )

@@ -214,8 +214,6 @@ def test_a_compiled_step_is_the_same_step(after_exit: Literal["mask", "drop"]) -
 def _without_code_generation(patch: pytest.MonkeyPatch) -> None:
     """nn.Module.compile calls torch.compile, too."""
     compile_in_full = torch.compile
-    # torch.compile shows its progress, and the bar's thread would outlive the test.
-    patch.setattr("tqdm.tqdm.monitor_interval", 0)
     patch.setattr(
         torch, "compile", lambda run, **how: compile_in_full(run, **how | {"backend": "aot_eager", "fullgraph": True})
     )

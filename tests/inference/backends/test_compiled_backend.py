@@ -76,11 +76,7 @@ def test_three_forms_and_no_recompile(network: StagedNetwork, images: NDArray[np
 
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_the_real_compiler(
-    network: StagedNetwork, images: NDArray[np.float32], precision: Precision, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The compiler's progress bar would leave a thread behind.
-    monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)
+def test_the_real_compiler(network: StagedNetwork, images: NDArray[np.float32], precision: Precision) -> None:
     backend = CompiledTorchBackend(network, precision=precision)
     eager = TorchBackend(network, precision=precision)
     if precision == "float32":
