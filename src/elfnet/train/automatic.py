@@ -38,6 +38,8 @@ from elfnet.recipe.automatic import (
 from elfnet.recipe.schema import Recipe
 from elfnet.run.directory import RunDirectory
 from elfnet.run.info import Machine
+from elfnet.train.distributed import DistributedContext
+from elfnet.train.logging import Observer
 from elfnet.train.machine import choose_machine
 from elfnet.train.speed import Speed, cost_of
 
@@ -90,6 +92,28 @@ def set_up(recipe: Recipe, *, world_size: int = 1, own_network: bool = True) -> 
     if ready.recipe.data.cross_fitting != recipe.data.cross_fitting:
         splits = load_splits(ready.recipe.data)
     return replace(ready, notes=(*ready.notes, *_data_notes(ready.recipe, splits)))
+
+
+def set_up_in_rank0(
+    recipe: Recipe,
+    run: RunDirectory,
+    processes: DistributedContext,
+    observer: Observer,
+    *,
+    overwrite: bool,
+    own_network: bool,
+) -> Recipe:
+    """Check the files of a new run and resolve its automatic settings, in rank 0; an existing run has done so."""
+    if processes.any(processes.is_rank0 and run.exists() and not overwrite):
+        return recipe
+
+    def in_rank0() -> str:
+        ready = set_up(recipe, world_size=processes.world_size, own_network=own_network)
+        for line in ready.notes:
+            observer.note(line)
+        return ready.recipe.model_dump_json()
+
+    return Recipe.model_validate_json(processes.broadcast_from_rank0(in_rank0))
 
 
 def _data_notes(recipe: Recipe, splits: Splits) -> list[str]:

@@ -4,12 +4,8 @@ Everything random is a function of the seed and the epoch, and a checkpoint is w
 killed and resumed ends with bit-identical weights, given the same processor, number of threads and settings.
 
 With several processes, each runs this code on its shard of every batch. Only rank 0 writes.
-
-With cross-fitting (`data.cross_fitting`), one network per fold is trained before the final one, each into a run
-directory of its own inside that of the run.
 """
 
-import copy
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -21,13 +17,14 @@ from elfnet.methods.refit.build import FITTED
 from elfnet.models.flops import costly_exits, count_cost
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import Recipe
-from elfnet.recipe.stages import Stage, recipes_of_folds, stages_of, stops_early, total_epochs
-from elfnet.run.checkpoint import Checkpoint, is_finished, load_checkpoint, signature_of_run
+from elfnet.recipe.stages import Stage, stages_of, stops_early, total_epochs
+from elfnet.run.checkpoint import Checkpoint, is_finished, signature_of_run
 from elfnet.run.directory import RunDirectory
 from elfnet.run.info import RunInfo
 from elfnet.run.log import EpochRecord
-from elfnet.train.automatic import adopt_known, set_up
+from elfnet.train.automatic import adopt_known, set_up_in_rank0
 from elfnet.train.build import Assembled, assemble, scored_split, second_stage_network, second_stage_state
+from elfnet.train.cross_fitting import train_folds
 from elfnet.train.distributed import DistributedContext
 from elfnet.train.external_network import require_same_network
 from elfnet.train.launch import (
@@ -98,14 +95,19 @@ def train_recipe(
         processes = _start_processes(recipe, run, launch, stack, resume=resume, overwrite=overwrite)
         observer = (observer or stack.enter_context(Watch())) if processes.is_rank0 else Silent()
         with report_lost_processes(launch):
-            recipe = _set_up(recipe, run, processes, observer, overwrite=overwrite, own_network=network is None)
+            recipe = set_up_in_rank0(recipe, run, processes, observer, overwrite=overwrite, own_network=network is None)
             prepared = prepare(recipe, run, processes, overwrite=overwrite, given=network)
             if prepared.saved is None:
                 for text in costly_exits(count_cost(prepared.final_network, prepared.image_shape)):
                     observer.note(f"warning: {text}")
             info = _open_or_create(prepared, run, overwrite=overwrite)
-            if _train_folds(prepared, run, observer, stop_after, given=network):
-                set_up_machine(recipe, info, processes)
+
+            def train_fold(fold: Prepared, directory: RunDirectory) -> bool:
+                return _train_stages(
+                    fold, directory, _open_or_create(fold, directory, overwrite=False), observer, stop_after
+                )
+
+            if train_folds(prepared, run, train_fold, observer, given=network):
                 _train_stages(prepared, run, info, observer, stop_after)
     return run
 
@@ -116,42 +118,6 @@ def _open_or_create(prepared: Prepared, run: RunDirectory, *, overwrite: bool) -
         lambda: open_or_create_run(prepared, run, overwrite=overwrite).model_dump_json(exclude_unset=True)
     )
     return RunInfo.model_validate_json(stored)
-
-
-def _train_folds(
-    prepared: Prepared,
-    run: RunDirectory,
-    observer: Observer,
-    stop_after: Callable[[int], bool] | None,
-    *,
-    given: StagedNetwork | None,
-) -> bool:
-    """Train the networks of cross-fitting that are not finished; returns whether all are.
-
-    Args:
-        prepared: the final run, which is created but not trained yet.
-        given: the network that the caller passed; every fold trains a copy.
-    """
-    processes = prepared.processes
-    for number, recipe in recipes_of_folds(prepared.recipe).items():
-        fold = run.fold(number)
-        if processes.any(processes.is_rank0 and _has_finished(fold, recipe)):
-            continue
-        part = prepare(recipe, fold, processes, overwrite=False, given=copy.deepcopy(given))
-        info = _open_or_create(part, fold, overwrite=False)
-        observer.note(
-            f"cross-fitting: network {number} of {recipe.data.cross_fitting} before the final one, without the "
-            f"{len(part.splits.calibration):,} examples of its fold"
-        )
-        set_up_machine(recipe, info, processes)
-        if _train_stages(part, fold, info, observer, stop_after):
-            return False
-    return True
-
-
-def _has_finished(run: RunDirectory, recipe: Recipe) -> bool:
-    last = run.checkpoint("last")
-    return run.exists() and last.is_file() and is_finished(recipe, load_checkpoint(last))
 
 
 def _start_processes(
@@ -170,28 +136,6 @@ def _start_processes(
         processes.broadcast_from_rank0(lambda: stack.enter_context(run.lock()))
         processes.broadcast_from_rank0(lambda: check_directory(run, recipe, resume=resume, overwrite=overwrite))
     return processes
-
-
-def _set_up(
-    recipe: Recipe,
-    run: RunDirectory,
-    processes: DistributedContext,
-    observer: Observer,
-    *,
-    overwrite: bool,
-    own_network: bool,
-) -> Recipe:
-    """Check the files of a new run and resolve its automatic settings, in rank 0; an existing run has done so."""
-    if processes.any(processes.is_rank0 and run.exists() and not overwrite):
-        return recipe
-
-    def in_rank0() -> str:
-        ready = set_up(recipe, world_size=processes.world_size, own_network=own_network)
-        for line in ready.notes:
-            observer.note(line)
-        return ready.recipe.model_dump_json()
-
-    return Recipe.model_validate_json(processes.broadcast_from_rank0(in_rank0))
 
 
 def open_or_create_run(prepared: Prepared, run: RunDirectory, *, overwrite: bool) -> RunInfo:
@@ -223,6 +167,7 @@ def _train_stages(
 ) -> bool:
     """Train all stages that are not finished, each from the weights of the one before; returns whether it stopped."""
     recipe, network, stage, saved = prepared.recipe, prepared.network, prepared.stage, prepared.saved
+    set_up_machine(recipe, info, prepared.processes)
     state = restore(prepared, run, info)
     observer.started(recipe, info, state.epochs_done)
     stopped = False
