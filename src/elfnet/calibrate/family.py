@@ -290,7 +290,8 @@ class Family:
             WorkError: the file is missing or damaged, or it belongs to another checkpoint.
         """
         if not path.is_file():
-            raise WorkError(f"there are no operating points at {path}; calibrate the run first")
+            way_out = f"calibrate the run first: elfnet calibrate {path.parent}"
+            raise WorkError(f"there are no operating points at {path}; {way_out}")
         content = read_json(path, way_out=AGAIN)
         family = cls.from_dict(content, where=str(path))
         if checkpoint_sha256 is not None:

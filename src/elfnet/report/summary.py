@@ -210,13 +210,13 @@ def increasing_loss_verdict(record: RunRecord) -> str:
     if not record.epochs:
         return ""
     last = record.epochs[-1]
-    start = "Training examples that exit later have a larger mean loss: in the last epoch this"
+    where = "In the last epoch, the mean loss of training examples"
     if last.increasing_loss == "holds":
-        return f"{start} holds."
+        return f"{where} is larger the later their exit."
     if last.increasing_loss != "undefined":
-        return f"{start} does not hold."
+        return f"{where} is not larger at every later exit."
     empty = [str(k) for k, loss in enumerate(last.loss_by_exit, start=1) if loss is None]
     exits = f"exit {empty[0]}" if len(empty) == 1 else f"exits {', '.join(empty[:-1])} and {empty[-1]}" if empty else ""
     why = f"no example took {exits}" if empty else "there is only one exit"
     joint = "; in joint training every example visits every exit" if record.recipe.exits.rule == "all" else ""
-    return f"{start} is undefined, because {why}{joint}."
+    return f"{where} cannot be compared between exits: {why}{joint}."
