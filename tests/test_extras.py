@@ -1,8 +1,13 @@
 """The map from optional packages to extras agrees with pyproject.toml."""
 
+import json
 import re
 import tomllib
+from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 from elfnet.extras import EXTRA_OF_PACKAGE, missing_package
 
@@ -29,5 +34,32 @@ def test_every_package_of_an_extra_is_in_the_map() -> None:
     assert mapped == declared
 
 
-def test_the_message_names_feature_package_and_command() -> None:
+@pytest.mark.parametrize(
+    ("origin", "command"),
+    [
+        (None, "pip install 'elfnet[serve]'"),
+        ({"url": "file:///wheels/elfnet.whl", "archive_info": {}}, "pip install 'elfnet[serve]'"),
+        (
+            {"url": "file:///my%20code/elfnet", "dir_info": {}},
+            "cd '/my code/elfnet' && pip install -c constraints.txt '.[serve]'",
+        ),
+        (
+            {"url": "file:///code/elfnet", "dir_info": {"editable": True}},
+            "cd /code/elfnet && pip install -c constraints.txt -e '.[serve]'",
+        ),
+    ],
+)
+def test_the_message_names_feature_package_and_command(
+    monkeypatch: pytest.MonkeyPatch, origin: dict[str, object] | None, command: str
+) -> None:
+    stored = None if origin is None else json.dumps(origin)
+    monkeypatch.setattr(metadata, "distribution", lambda _: SimpleNamespace(read_text={"direct_url.json": stored}.get))
+    assert missing_package("serving", "httptools") == f"serving needs httptools: {command}"
+
+
+def test_code_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def distribution(name: str) -> object:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "distribution", distribution)
     assert missing_package("serving", "httptools") == "serving needs httptools: pip install 'elfnet[serve]'"

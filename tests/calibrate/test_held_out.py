@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from elfnet.calibrate.fit import FamilyRequest, RiskPoints, fit_family
-from elfnet.calibrate.held_out import held_out_accuracies, interval, stratified_folds
+from elfnet.calibrate.held_out import held_out_accuracies, interval
 from elfnet.calibrate.run import with_held_out
+from elfnet.data.folds import stratified_folds
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.policy_replay import replay
 from elfnet.exits.policy import Policy, full_depth
@@ -47,6 +48,17 @@ def test_the_interval_is_stratified_by_class(make_table: TableFactory) -> None:
     assert certain.accuracy == pytest.approx(1.0)
     assert certain.high == 1.0
     assert certain.low < 0.99
+
+
+def test_the_spread_between_networks_widens_the_interval(make_table: TableFactory) -> None:
+    table = make_table(1800)
+    network_N = np.repeat(np.arange(3), 600)
+    right_N = np.concatenate([np.arange(600) < share for share in (300, 360, 420)])
+    alone, spread = interval(right_N, table), interval(right_N, table, network_N)
+    assert spread.accuracy == alone.accuracy
+    # The accuracies of the networks have a standard deviation of 0.1, and the final network is a fourth one.
+    squares = [((one.high - one.low) / 2 / 1.96) ** 2 for one in (alone, spread)]
+    assert squares[1] - squares[0] == pytest.approx(4 / 3 * 0.1**2)
 
 
 def test_no_example_is_judged_by_what_it_chose(make_table: TableFactory) -> None:

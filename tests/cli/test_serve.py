@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from elfnet import serve as serve_package
+from elfnet.extras import install_command
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -43,4 +44,4 @@ def test_a_missing_extra_is_named(elfnet: Call, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setitem(sys.modules, package, None)
     code, _, error = elfnet("serve", "x.elfnet")
     assert code == 1
-    assert f"'elfnet serve' needs {package}: pip install 'elfnet[serve]'" in error
+    assert f"'elfnet serve' needs {package}: {install_command('serve')}" in error

@@ -3,7 +3,8 @@
 # Shapes: N images, E exits, C classes
 
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -149,30 +150,120 @@ def test_cap_on_depth_and_abstaining(
 
 
 @pytest.mark.parametrize("exported_network", ["as if trained"], indirect=True)
-def test_a_head_at_which_nobody_may_leave_is_not_run(
+def test_what_is_not_needed_is_not_run(
     exported_graphs: list[bytes], exported_images: NDArray[np.float32], exported_table: ExitTable, tmp_path: Path
 ) -> None:
     family = family_of(exported_table, policies(exported_table, "plain"))
     model = assemble(exported_graphs, family, image_input="float32").SerializeToString()
 
-    def executed(thresholds: list[float]) -> set[str]:
+    def executed(thresholds: list[list[float]], images: int = 2) -> set[str]:
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.enable_profiling = True
         options.profile_file_prefix = str(tmp_path / "profile")
         session = onnxruntime.InferenceSession(model, options)
-        given = np.array([thresholds], dtype=np.float32)
-        run(session, exported_images[:2], thresholds=given, abstain_below=np.zeros((1, 1), np.float32))
+        given = np.array(thresholds, dtype=np.float32)
+        run(session, exported_images[:images], thresholds=given, abstain_below=np.zeros((1, 1), np.float32))
         events = json.loads(Path(session.end_profiling()).read_text())
-        # Names of nodes are "stage_0/..." and "stage_0/head/...".
-        names = [event["name"].split("/") for event in events if event["name"].startswith("stage_")]
-        return {"/".join(parts[:2]) if parts[1] == "head" else parts[0] for parts in names}
+        # Names of nodes are "stage_0/..." and "stage_0/head/...", behind the name of a copy.
+        found = (re.match(r"(?:full/|one/|again/)*stage_\d(?:/head)?", event["name"]) for event in events)
+        return {match[0] for match in found if match}
 
     stages = {f"stage_{k}" for k in range(family.exits)}
+    below_1 = rounded_threshold(1 - 1e-12)
     assert family.exits == 4
-    assert executed([1.0, 1.0, 2.0]) == stages
-    assert executed([1.0, rounded_threshold(1 - 1e-12), 1.0]) == stages | {"stage_1/head"}
-    assert executed([1.0, ALL_LEAVE, 0.5]) == {"stage_0", "stage_1", "stage_1/head"}
+    # Every early exit out of use: the plain chain, for one image and for several.
+    plain = {f"full/{stage}" for stage in stages}
+    assert executed([[1.0, 1.0, 2.0]]) == executed([[1.0, 1.0, 1.0]], images=1) == plain
+    assert executed([[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]) == plain
+    assert executed([[1.0, below_1, 1.0]]) == stages | {"stage_1/head"}
+    assert executed([[1.0, ALL_LEAVE, 0.5]]) == {"stage_0", "stage_1", "stage_1/head"}
+    # A row that may leave is enough.
+    assert executed([[1.0, 1.0, 1.0], [1.0, below_1, 1.0]]) == stages | {"stage_1/head"}
+    one = {f"one/{stage}" for stage in stages}
+    assert executed([[1.0, below_1, 1.0]], images=1) == one | {"one/stage_1/head"}
+    assert executed([[1.0, ALL_LEAVE, 0.5]], images=1) == {"one/stage_0", "one/stage_1", "one/stage_1/head"}
+
+
+@pytest.mark.parametrize("exported_network", ["as if trained"], indirect=True)
+def test_cheap_first_stage_is_computed_again_where_it_is_needed(
+    exported_graphs: list[bytes], exported_images: NDArray[np.float32], exported_table: ExitTable
+) -> None:
+    family = family_of(exported_table, policies(exported_table, "plain"))
+    saved = family.cost[0] - family.head_cost[0] - 0.009
+    cheap = replace(family, cost=(family.cost[0] - saved, *family.cost[1:]))
+    inputs = PointInputs.of(family)
+    sessions, again = [], []
+    for chosen in (family, cheap):
+        model = assemble(exported_graphs, chosen, image_input="float32")
+        again.append("again/stage_0/" in str(model.graph))
+        sessions.append(session_of(model))
+    assert again == [False, True]
+    for policy in (point.policy for point in family.points):
+        for batch in (1, 9):
+            kept, computed = (run(session, exported_images[:batch], **inputs.values(policy)) for session in sessions)
+            for one, other in zip(kept[:4], computed[:4], strict=True):
+                assert one == pytest.approx(other, abs=1e-5)
+
+
+@pytest.mark.parametrize("exported_network", ["as if trained"], indirect=True)
+def test_large_networks_have_no_nodes_for_single_images(
+    exported_graphs: list[bytes],
+    exported_images: NDArray[np.float32],
+    exported_table: ExitTable,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    family = family_of(exported_table, policies(exported_table, "plain"))
+    values = PointInputs.of(family).values(family.points[1].policy)
+    small = assemble(exported_graphs, family, image_input="float32")
+    monkeypatch.setattr("elfnet.export.assemble.MAX_ONE_IMAGE_BYTES", 1000)
+    large = assemble(exported_graphs, family, image_input="float32")
+    assert ("one/stage_0" in str(small.graph), "one/stage_0" in str(large.graph)) == (True, False)
+    found, expected = (run(session_of(model), exported_images[:1], **values) for model in (large, small))
+    for one, wanted in zip(found, expected, strict=True):
+        assert one == pytest.approx(wanted, abs=1e-6)
+
+
+@pytest.mark.parametrize("exported_network", ["as if trained"], indirect=True)
+def test_weights_are_in_the_file_once_and_constants_of_every_path(
+    exported_graphs: list[bytes], exported_table: ExitTable, tmp_path: Path
+) -> None:
+    family = family_of(exported_table, policies(exported_table, "plain"))
+
+    def convolutions(model: bytes) -> list[tuple[str, str]]:
+        """Operator and domain of the convolutions after ONNX Runtime has optimised the graph, layout included."""
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
+        onnxruntime.InferenceSession(model, options)
+        nodes = list(_nodes(onnx.load(options.optimized_model_filepath).graph))
+        assert not any(node.op_type == "Reshape" for node in nodes)
+        return [(node.op_type, node.domain) for node in nodes if node.op_type.endswith("Conv")]
+
+    together = assemble(exported_graphs, family, image_input="float32")
+    separate = [kind for graph in exported_graphs for kind in convolutions(graph)]
+    in_stages, in_heads = 9, 6
+    assert len(separate) == in_stages + in_heads
+    found = convolutions(together.SerializeToString())
+    assert len(found) == 3 * in_stages + 2 * in_heads
+    # A weight that is no constant of its branch would leave another operator there.
+    assert set(found) == set(separate)
+    weights = [tensor for graph in _graphs(together.graph) for tensor in graph.initializer]
+    large = [tensor.name for tensor in weights if np.prod(tensor.dims) > 400]
+    assert len(large) == in_stages + in_heads
+
+
+def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _graphs(attribute.g)
+
+
+def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    for each in _graphs(graph):
+        yield from each.node
 
 
 @pytest.mark.parametrize("exported_network", ["as if trained"], indirect=True)

@@ -23,7 +23,7 @@ def test_the_file_answers_as_the_network_does(tmp_path: Path) -> None:
     torch.manual_seed(0)
     network = build_network("resnet8", classes=2, image_channels=1)
     images = _images()
-    family = export_network(network, images, LABELS, tmp_path / "own.onnx", **ABOUT)
+    family = export_network(network, images, torch.from_numpy(LABELS), tmp_path / "own.onnx", **ABOUT)
     assert family.split == "calibration"
     assert family.n == 40
     model = load(tmp_path / "own.onnx")

@@ -21,7 +21,7 @@ def run(seed: int, count: int, directory: Path) -> Outcomes:
         ImportError: Schemathesis is not installed.
     """
     if find_spec("schemathesis") is None:
-        raise ImportError("schemathesis is not installed: pip install 'elfnet[torture]'")
+        raise ImportError("schemathesis is not installed: pip install -e '.[torture]'")
     with running_service(token=TOKEN) as port:
         words = ["run", f"http://127.0.0.1:{port}/openapi.json", "--header", f"Authorization: Bearer {TOKEN}"]
         words += ["--checks", "all", "--exclude-checks", LEFT_OUT, "--seed", str(seed), "--max-examples", str(count)]

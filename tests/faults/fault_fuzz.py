@@ -27,7 +27,7 @@ def run(seed: int, count: int, directory: Path) -> Outcomes:
         ImportError: atheris is not installed.
     """
     if find_spec("atheris") is None:
-        raise ImportError("atheris is not installed: pip install 'elfnet[torture]'")
+        raise ImportError("atheris is not installed: pip install -e '.[torture]'")
     outcomes = Outcomes()
     for target in TARGETS:
         corpus = directory / target

@@ -50,7 +50,7 @@ def test_trainings_end_as_undisturbed_ones(name: str, count: int, tmp_path: Path
 )
 def test_parts_that_start_programs(name: str, count: int, package: str, tmp_path: Path) -> None:
     if find_spec(package) is None:
-        pytest.skip(f"{package} is not installed: pip install 'elfnet[torture]'")
+        pytest.skip(f"{package} is not installed: pip install -e '.[torture]'")
     file = tmp_path / "found.json"
     words = [sys.executable, str(Path(__file__).with_name("torture.py")), "part", name]
     subprocess.run([*words, "--count", str(count), "--out", str(file)], check=True, capture_output=True)

@@ -19,7 +19,7 @@ from PIL import Image
 pytestmark = [
     pytest.mark.hosts,
     pytest.mark.slow,
-    pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'elfnet[ray]'"),
+    pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install -e '.[ray]'"),
 ]
 RAY = [sys.executable, "-m", "ray.scripts.scripts"]
 BUNDLE = Path(__file__).parents[1] / "integration" / "stored" / "bundle.elfnet"

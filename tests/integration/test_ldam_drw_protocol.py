@@ -58,6 +58,19 @@ def run(_small_data: None, tmp_path_factory: pytest.TempPathFactory) -> RunDirec
     return train_recipe(load_recipe("cifar10-lt/elf-ldam-drw", SETTINGS), tmp_path_factory.mktemp("runs") / "run")
 
 
+def test_thresholds_by_cross_fitting(tmp_path: Path) -> None:
+    """An option: thresholds are chosen on training images that their network did not see; test is still scored."""
+    recipe = load_recipe("cifar10-lt/elf-ldam-drw", {**SETTINGS, "train.epochs": 2, "data.cross_fitting": 2})
+    run = train_recipe(recipe, tmp_path / "run")
+    assert max(run.info().data.class_counts) == 40, "nothing is held out from the final network"
+    assert [record.test_accuracy is not None for record in run.log()] == [True, True]
+    assert [record.test_accuracy for record in run.fold(1).log()] == [None, None], "a fold scores what it holds out"
+    family = calibrate_run(run)
+    assert family.split == "cross-fitting"
+    assert "budget=0.5" in family.names()
+    assert family.notes[0].startswith("estimated by cross-fitting, no promise")
+
+
 def test_a_run(run: RunDirectory) -> None:
     info, log = run.info(), run.log()
     assert (info.data.calibration, info.data.test) == (0, 100)

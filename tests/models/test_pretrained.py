@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from elfnet.errors import RequestError, WorkError
-from elfnet.models.build import build_network
+from elfnet.models.build import backbone_of_weights, build_network, load_initial_weights, network_of
 from elfnet.models.pretrained import (
     export_backbone,
     load_backbone_weights,
@@ -22,6 +22,7 @@ from elfnet.models.pretrained import (
     weights_file,
 )
 from elfnet.models.staged import StagedNetwork
+from elfnet.recipe.schema import ModelRecipe
 from elfnet.run.checkpoint import Checkpoint, save_checkpoint
 
 State = dict[str, Tensor]
@@ -390,6 +391,40 @@ def test_a_folder_of_transformers_fits_its_resnet(backbone: str, tmp_path: Path)
     loaded = load_backbone_weights(network, folder)
     assert (loaded.loaded, loaded.ignored, loaded.classifier) == (len(published), 0, "")
     assert all(torch.equal(value, published[name]) for name, value in export_backbone(network).items())
+
+
+@pytest.mark.parametrize("backbone", ["resnet8", "resnet14", "resnet10", "resnet18"])
+def test_the_backbone_follows_from_the_tensors(backbone: str, tmp_path: Path) -> None:
+    state = {f"module.{name}": value for name, value in _published(backbone, classes=11).items()}
+    assert backbone_of_weights(_file(tmp_path, state)) == backbone
+    without_classifier = {name: value for name, value in state.items() if ".fc." not in name and "linear" not in name}
+    assert len(without_classifier) == len(state) - 2
+    assert backbone_of_weights(_file(tmp_path, without_classifier)) == backbone
+
+
+def test_the_backbone_of_a_folder_of_transformers(tmp_path: Path, resnet10: State) -> None:
+    save_file({_transformers_name(name): value for name, value in resnet10.items()}, tmp_path / "model.safetensors")
+    assert backbone_of_weights(tmp_path) == "resnet10"
+
+
+def test_tensors_of_no_backbone_are_one_line(tmp_path: Path, resnet10: State) -> None:
+    wider = {
+        name: value.repeat(2, *[1] * (value.dim() - 1)) if value.dim() else value for name, value in resnet10.items()
+    }
+    for state in ({"a.weight": torch.zeros(2, 3)}, wider, {**resnet10, "layer5.0.conv1.weight": torch.zeros(1)}):
+        with pytest.raises(
+            WorkError, match=r"^model.weights: the \d+ tensors of .* are of no backbone known here; give"
+        ):
+            backbone_of_weights(_file(tmp_path, state))
+
+
+def test_weights_of_another_backbone_name_it(tmp_path: Path, resnet10: State) -> None:
+    model = ModelRecipe(backbone="resnet18", weights=str(_file(tmp_path, resnet10)), weights_licence="own")
+    network = network_of(model, classes=6, image_channels=3)
+    with pytest.raises(
+        WorkError, match=r"has weights of resnet10, not of model.backbone=resnet18; set model.backbone="
+    ):
+        load_initial_weights(model, network)
 
 
 def test_the_weights_file_of_a_folder(tmp_path: Path) -> None:

@@ -47,10 +47,10 @@ def test_plain_network_has_no_exits_to_speak_of(plain_run: RunDirectory) -> None
 @pytest.mark.parametrize(
     ("loss", "logged", "expected"),
     [
-        ([0.1, 0.2, 0.3, 0.4], "holds", "this holds."),
-        ([0.1, 0.3, 0.2, 0.4], "does not hold", "this does not hold."),
-        ([None, 0.3, 0.2, 0.4], "undefined", "this is undefined, because no example took exit 1."),
-        ([None, None, None, 1.0], "undefined", "this is undefined, because no example took exits 1, 2 and 3."),
+        ([0.1, 0.2, 0.3, 0.4], "holds", "is larger the later their exit."),
+        ([0.1, 0.3, 0.2, 0.4], "does not hold", "is not larger at every later exit."),
+        ([None, 0.3, 0.2, 0.4], "undefined", "cannot be compared between exits: no example took exit 1."),
+        ([None, None, None, 1.0], "undefined", "cannot be compared between exits: no example took exits 1, 2 and 3."),
     ],
 )
 def test_increasing_loss(

@@ -29,7 +29,7 @@ from elfnet.train.run import train_recipe
 
 needs_ray = [
     pytest.mark.ray,
-    pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'elfnet[ray]'"),
+    pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install -e '.[ray]'"),
 ]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

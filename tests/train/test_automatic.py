@@ -6,16 +6,21 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors.torch import save_file
 
+from elfnet.data.build import load_splits
 from elfnet.errors import RequestError, WorkError
+from elfnet.models.build import build_network
+from elfnet.models.pretrained import export_backbone
 from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import Recipe
 from elfnet.run.info import Machine
 from elfnet.sweep.grid import SweepDirectory, expand_grid, resolve_automatic
-from elfnet.train import automatic
-from elfnet.train.automatic import cost_of, rough_duration, set_up, time_steps
+from elfnet.train import speed
+from elfnet.train.automatic import rough_duration, set_up
 from elfnet.train.logging import Silent
 from elfnet.train.run import train_recipe
+from elfnet.train.speed import Timed, cost_of, time_steps
 
 MACHINE = Machine(device="cpu", precision="float32", compile=False, channels_last=True, threads=1)
 
@@ -36,27 +41,69 @@ def fixed_speed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A machine that takes a hundredth of a second per image; returns the backbones that were timed."""
     timed: list[str] = []
 
-    def fixed(recipe: Recipe, *_: Any) -> float:
+    def fixed(recipe: Recipe, *_: Any) -> Timed:
         timed.append(recipe.model.backbone)
-        return 0.01
+        return Timed(step=0.01, read=0.0)
 
-    monkeypatch.setattr(automatic, "time_steps", fixed)
-    monkeypatch.setattr(automatic, "time_reading", lambda *_: 0.0)
+    monkeypatch.setattr(speed, "time_steps", fixed)
     return timed
 
 
 def folder(root: Path, **settings: Any) -> Recipe:
-    return load_recipe("folder", {"data.root": str(root), "train.compile": "off", **settings})
+    given = {"data.root": str(root), "train.compile": "off", "data.cross_fitting": 0, **settings}
+    return load_recipe("folder", given)
+
+
+def open_folder(root: Path, **settings: Any) -> Recipe:
+    """Like `folder`, but cross-fitting is chosen from the data."""
+    return load_recipe("folder", {"data.root": str(root), "train.compile": "off", "train.threads": 2, **settings})
 
 
 def test_says_what_it_found_chose_and_how_long_it_takes(root: Path) -> None:
     ready = set_up(folder(root, **{"train.threads": 2}))
-    # 37 training images a 0.01 s and 5 calibration images at a third of it, 100 epochs, and the fixed end.
+    # 37 training images a 0.01 s and 5 calibration images at a third of it, 100 epochs with their checkpoints, and
+    # the fixed end.
     assert ready.notes == (
         "20 px grey, 37 images of 2 classes (28 to 9 per class) -> 32 px, resnet14, 100 epochs, about 55 seconds on "
         "2 threads",
     )
     assert ready.recipe.train.automatic == ()
+
+
+def test_few_calibration_images_choose_cross_fitting_and_its_networks_are_in_the_time(root: Path) -> None:
+    ready = set_up(open_folder(root))
+    # 42 images in the final network, twice as many in the three others, which score 42 in all; 100 epochs.
+    assert ready.notes == (
+        "20 px grey, 42 images of 2 classes (32 to 10 per class) -> 32 px, resnet14, 100 epochs of each of 4 networks "
+        "(cross-fitting), about 3 minutes on 2 threads",
+    )
+    assert ready.recipe.data.cross_fitting == 3
+
+
+def test_cross_fitting_is_only_offered_if_it_does_not_fit_the_time(root: Path) -> None:
+    ready = set_up(open_folder(root, **{"train.hours": 100 / 3600}))
+    assert (ready.recipe.data.cross_fitting, ready.recipe.train.epochs) == (0, 100)
+    assert ready.notes[1] == (
+        "warning: the smallest class has 1 calibration images, so operating points are uncertain; "
+        "--data.cross_fitting 3 chooses them on all training images, in about 3 minutes"
+    )
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"data.calibration_per_class": 2}, {"train.patience": 5}, {"train.keep": "best"}],
+    ids=["a number was given", "early stopping", "best epoch"],
+)
+def test_cross_fitting_is_not_chosen_where_a_calibration_split_is_wanted(root: Path, settings: dict[str, Any]) -> None:
+    assert set_up(open_folder(root, **settings)).recipe.data.cross_fitting == 0
+
+
+def test_cross_fitting_is_not_chosen_with_enough_calibration_images(root: Path) -> None:
+    for number in range(12, 48):
+        Image.new("L", (20, 20)).save(root / "b" / f"{number}.png")
+    for number in range(40, 48):
+        Image.new("L", (20, 20)).save(root / "a" / f"{number}.png")
+    assert set_up(open_folder(root)).recipe.data.cross_fitting == 0
 
 
 @pytest.mark.parametrize("backbone", ["resnet8", "resnet14", "resnet20", "resnet32"])
@@ -79,7 +126,7 @@ def test_large_images_are_shown_smaller_if_time_is_short(tmp_path: Path) -> None
         (tmp_path / name).mkdir()
         for index in range(6):
             Image.new("RGB", (240, 300), (40 * index, 0, 0)).save(tmp_path / name / f"{index}.png")
-    sizes = [set_up(folder(tmp_path, **{"train.hours": hours})).recipe.data.image_size for hours in (1.0, 30 / 3600)]
+    sizes = [set_up(folder(tmp_path, **{"train.hours": hours})).recipe.data.image_size for hours in (1.0, 60 / 3600)]
     assert sizes == [224, 160]
 
 
@@ -122,11 +169,13 @@ def test_features_have_no_automatic_settings(tmp_path: Path) -> None:
         set_up(recipe)
 
 
-def test_the_first_step_does_not_count() -> None:
-    recipe = load_recipe("folder", {"model.backbone": "resnet8", "train.batch_size": 2})
-    # Steps of 9, 1, 1 and 2 seconds.
-    ticks = iter([0.0, 9.0, 10.0, 11.0, 20.0, 21.0, 30.0, 32.0])
-    assert time_steps(recipe, MACHINE, 3, 16, lambda: next(ticks)) == 0.5
+def test_the_first_step_does_not_count(root: Path) -> None:
+    settings = {"model.backbone": "resnet8", "train.batch_size": 2, "train.automatic": [], "data.image_size": 16}
+    recipe = folder(root, **settings)
+    # Steps of 90, 10, 10, 12 and 14 seconds, in which two images are read in 50, 1, 2, 3 and 3 seconds.
+    steps, reads = [0.0, 90.0, 100.0, 110.0, 122.0, 136.0], [0.0, 50.0, 51.0, 53.0, 56.0, 59.0]
+    ticks = iter([0.0, *steps, *reads])
+    assert time_steps(recipe, load_splits(recipe.data), MACHINE, lambda: next(ticks)) == Timed(step=4.25, read=1.25)
 
 
 def test_ignored_files_and_classes_without_calibration_examples_are_named(root: Path) -> None:
@@ -137,6 +186,18 @@ def test_ignored_files_and_classes_without_calibration_examples_are_named(root: 
     notes = set_up(folder(root)).notes
     assert "warning: ignored files: 1 .heic; convert .heic to JPEG or PNG to use them" in notes
     assert "warning: without calibration examples: 1 classes (c)" in notes
+    (root / "c" / "second.png").unlink()
+    notes = set_up(open_folder(root)).notes
+    assert "(cross-fitting)" in notes[0]
+    assert "warning: without calibration examples: 1 classes (c)" in notes
+
+
+def test_the_backbone_follows_from_the_weights(root: Path, tmp_path: Path) -> None:
+    weights = tmp_path / "mine.safetensors"
+    save_file(export_backbone(build_network("resnet8", classes=4, exits=False)), weights)
+    ready = set_up(folder(root, **{"model.weights": str(weights), "model.weights_licence": "own"}))
+    assert ready.recipe.model.backbone == "resnet8"
+    assert "-> 32 px, resnet8 from mine.safetensors, 100 epochs" in ready.notes[0]
 
 
 def test_durations_are_rough() -> None:

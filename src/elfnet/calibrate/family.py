@@ -13,7 +13,7 @@ from elfnet.calibrate.calibration_table import ROUNDING
 from elfnet.calibrate.measured_cost import MeasuredCost, TimeBudget
 from elfnet.calibrate.operating_point import OperatingPoint, StoredPoint, most_accurate
 from elfnet.errors import RequestError, WorkError
-from elfnet.evaluate.exit_table import ExitTable
+from elfnet.evaluate.exit_table import CROSS_FITTING, ExitTable
 from elfnet.exits.logit_adjustment import LogitAdjustment
 from elfnet.registry import unknown_name
 from elfnet.run.json_file import Strict, first_error, read_json, write_json
@@ -63,7 +63,8 @@ class Family:
     Attributes:
         points: in the order in which tables show them; names are unique.
         checkpoint_sha256: hash of the checkpoint that the thresholds were fitted for.
-        split: the split they were fitted on; never `test`.
+        split: the split they were fitted on; never `test`. `cross-fitting`: training examples, each with the answer of
+            a network that was trained without it.
         n: number of examples of that split.
         confidence_scale: one scale per exit, used by the line search; the policy of a point may have its own scales.
         cost: cost up to and including each exit, with all heads run.
@@ -159,6 +160,13 @@ class Family:
     @property
     def exits(self) -> int:
         return len(self.cost)
+
+    @property
+    def chosen_on(self) -> str:
+        """The examples that the thresholds were chosen on, such as `calibration split, n = 1,000`."""
+        if self.split == CROSS_FITTING:
+            return f"training examples by cross-fitting (estimates, no promise), n = {self.n:,}"
+        return f"{self.split} split, n = {self.n:,}"
 
     @property
     def plain_exit(self) -> int:
@@ -282,7 +290,8 @@ class Family:
             WorkError: the file is missing or damaged, or it belongs to another checkpoint.
         """
         if not path.is_file():
-            raise WorkError(f"there are no operating points at {path}; calibrate the run first")
+            way_out = f"calibrate the run first: elfnet calibrate {path.parent}"
+            raise WorkError(f"there are no operating points at {path}; {way_out}")
         content = read_json(path, way_out=AGAIN)
         family = cls.from_dict(content, where=str(path))
         if checkpoint_sha256 is not None:

@@ -3,8 +3,10 @@
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elfnet.calibrate.class_mix import weighted_to
+from elfnet.calibrate.cross_fitting import cross_fitted_table, without_promises
 from elfnet.calibrate.family import MULTIPLY_ADDS, Family
 from elfnet.calibrate.fit import FamilyRequest, RiskPoints, fit_family, fixed_family, request_from_recipe
 from elfnet.calibrate.held_out import FOLDS, held_out_accuracies
@@ -63,18 +65,13 @@ def calibrate_run(
     with run.lock():
         _require_finished(run)
         recipe = run.recipe()
-        if recipe.data.protocol == PROTOCOL:
+        if recipe.data.cross_fitting and not recipe.data.fold:
+            family = _estimated_family(run, request or request_from_recipe(recipe), cost, times, device, network)
+        elif recipe.data.protocol == PROTOCOL and not recipe.data.fold:
             family = fixed_family(evaluate_run(run, "train", device=device, network=network), recipe, request)
-            family.save(run.policy_file)
-            return family
-        table = evaluate_run(run, "calibration", device=device, network=network)
-        request = request or request_from_recipe(recipe)
-        if cost is None:
-            family = fit_family(table, request, times=times)
         else:
-            table = cost.applied_to(table)
-            family = fit_family(table, request, cost_unit=cost.unit, times=times or cost)
-        family = with_held_out(family, table, request)
+            table = evaluate_run(run, "calibration", device=device, network=network)
+            family = _fitted(table, request or request_from_recipe(recipe), cost, times)
         if recipe.train.keep == "best" or recipe.train.patience:
             family = replace(family, notes=(*family.notes, EPOCH_CHOSEN))
         if times is not None:
@@ -83,13 +80,56 @@ def calibrate_run(
     return family
 
 
-def with_held_out(family: Family, table: ExitTable, request: FamilyRequest) -> Family:
+def _fitted(
+    table: ExitTable,
+    request: FamilyRequest,
+    cost: MeasuredCost | None,
+    times: MeasuredCost | None,
+    network_N: NDArray[np.int64] | None = None,
+) -> Family:
+    """Fit the points on a table, and estimate their accuracy; for `network_N` see `held_out_accuracies`."""
+    if cost is None:
+        family = fit_family(table, request, times=times)
+    else:
+        table = cost.applied_to(table)
+        family = fit_family(table, request, cost_unit=cost.unit, times=times or cost)
+    return with_held_out(family, table, request, network_N=network_N)
+
+
+def _estimated_family(
+    run: RunDirectory,
+    request: FamilyRequest,
+    cost: MeasuredCost | None,
+    times: MeasuredCost | None,
+    device: str,
+    network: StagedNetwork | None,
+) -> Family:
+    """Fit the points of a run with cross-fitting; for arguments see `calibrate_run`."""
+    request, promises = without_promises(request, classes=run.info().data.classes)
+    joined = cross_fitted_table(run, device=device, network=network)
+    family = _fitted(joined.table, request, cost, times, joined.fold_N)
+    note = _cross_fitting_note(joined.table, folds=len(np.unique(joined.fold_N)))
+    return replace(family, notes=(note, *family.notes, *promises))
+
+
+def _cross_fitting_note(table: ExitTable, folds: int) -> str:
+    return (
+        f"estimated by cross-fitting, no promise: points are chosen on {table.examples:,} training examples, each with "
+        f"the answer of one of {folds} networks that had not seen it; the final network, trained on all, is usually "
+        "a little more accurate"
+    )
+
+
+def with_held_out(
+    family: Family, table: ExitTable, request: FamilyRequest, *, network_N: NDArray[np.int64] | None = None
+) -> Family:
     """Add the accuracy to expect to the points that a user would choose, estimated by cross-validation.
 
     Args:
         family: fitted on `table` by `request`.
         table: exit table of the calibration split; too few examples for the folds leave the family as it is.
         request: the points of the family.
+        network_N: with cross-fitting, the network of each example; see `held_out_accuracies`.
     """
     if table.examples < 2 * FOLDS:
         return family
@@ -106,7 +146,7 @@ def with_held_out(family: Family, table: ExitTable, request: FamilyRequest) -> F
         fitted = fit_family(part, small)
         return {name: fitted.point(name).policy for name in wanted}
 
-    found = held_out_accuracies(weighted_to(table, request.mix).table, fit)
+    found = held_out_accuracies(weighted_to(table, request.mix).table, fit, network_N=network_N)
     points = tuple(replace(point, held_out=found.get(point.name)) for point in family.points)
     listed = ", ".join(
         f"{name} {100 * one.accuracy:.1f} % ({100 * one.low:.1f} to {100 * one.high:.1f})"

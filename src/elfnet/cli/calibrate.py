@@ -161,10 +161,8 @@ def run(words: Sequence[str]) -> int:
     for point in family.points:
         if point.promise:
             screen.print(_guarantee_line(point.name, point.promise), markup=False)
-    fitted = (
-        "measured on {:,} training" if directory.recipe().data.protocol == "ldam-drw" else "fitted on {:,} calibration"
-    )
-    screen.print(f"{fitted.format(family.n)} images; wrote {directory.policy_file}", markup=False)
+    how = "measured" if family.split == "train" else "fitted"
+    screen.print(f"{how} on the {family.chosen_on}; wrote {directory.policy_file}", markup=False)
     return 0
 
 

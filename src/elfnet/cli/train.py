@@ -85,12 +85,12 @@ def run(words: Sequence[str]) -> int:
     try:
         with Watch() as watch:
             trained = train_recipe(recipe, out, observer=watch, **how)
+        if args.no_report:
+            print_json({"run": str(out)}) if args.json else console().print(f"run: {out}", markup=False)
+        else:
+            _finish(trained, as_json=args.json)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"progress is saved; resume with: elfnet train --resume --out {out}") from None
-    if args.no_report:
-        print_json({"run": str(out)}) if args.json else console().print(f"run: {out}", markup=False)
-        return 0
-    _finish(trained, as_json=args.json)
+        raise KeyboardInterrupt(f"finished epochs are saved; resume with: elfnet train --resume --out {out}") from None
     return 0
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from elfnet.data.folds import hold_out_fold
 from elfnet.data.images.files import EncodedImages
 from elfnet.data.ldam_drw import PROTOCOL, ldam_drw_splits
 from elfnet.data.long_tail import FrequencyGroups
@@ -85,6 +86,14 @@ def load_splits(data: DataRecipe) -> Splits:
     if not isinstance(source.train, EncodedImages):
         _refuse_settings_of_image_files(data)
     _check_augmentation(data, source.train)
+    splits = _whole_splits(data, source)
+    if not data.cross_fitting:
+        return splits
+    return hold_out_fold(splits, folds=data.cross_fitting, fold=data.fold, seed=data.subset_seed)
+
+
+def _whole_splits(data: DataRecipe, source: Source) -> Splits:
+    """The splits of a recipe, with all folds of cross-fitting in the training split."""
     if data.protocol == PROTOCOL:
         return ldam_drw_splits(source, profile=data.profile, ratio=data.ratio, seed=data.subset_seed)
     return make_splits(
@@ -95,6 +104,7 @@ def load_splits(data: DataRecipe) -> Splits:
         step_tail_fraction=data.step_tail_fraction,
         counts=data.counts or None,
         largest=data.largest or None,
+        hold_out_calibration=not data.cross_fitting,
         calibration_per_class=(data.calibration_per_class or None) if source.calibration is None else None,
         test_per_class=(data.test_per_class or None) if source.test is None else None,
         subset_seed=data.subset_seed,
@@ -110,7 +120,8 @@ def fewer_than_requested(data: DataRecipe, class_counts: Sequence[int]) -> str:
     """
     wanted = max(data.counts) if data.counts else data.largest
     found = max(class_counts)
-    if data.profile == "none" or wanted <= found:
+    # A network of cross-fitting is trained without its fold, as it says itself.
+    if data.profile == "none" or data.fold or wanted <= found:
         return ""
     return (
         f"the largest class has {found:,} training images instead of {wanted:,}: the others are held out for "

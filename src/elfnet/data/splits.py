@@ -70,6 +70,7 @@ def make_splits(
     step_tail_fraction: float = 0.5,
     counts: Sequence[int] | None = None,
     largest: int | None = None,
+    hold_out_calibration: bool = True,
     calibration_per_class: int | None = None,
     test_per_class: int | None = None,
     subset_seed: int = 0,
@@ -92,6 +93,7 @@ def make_splits(
         step_tail_fraction: Fraction of rare classes of the profile step.
         counts: Training examples by frequency rank, for the profile counts.
         largest: Size of the largest class under the profile; None takes that of the source.
+        hold_out_calibration: False leaves the calibration split empty, for cross-fitting.
         calibration_per_class: Calibration examples per class; None holds out 10 % of each class: at least one example,
             but two stay for training. Must be None if the source has a calibration split.
         test_per_class: Test examples per class; None holds out 20 % by the same rules. Must be None if the source has
@@ -103,8 +105,16 @@ def make_splits(
         RequestError: If a class is too small for these numbers.
     """
     train, classes = source.train, len(source.class_names)
+    if not hold_out_calibration and source.calibration is not None:
+        raise RequestError(
+            f"cross_fitting is for data without a calibration split, and {source.name} has its own; leave "
+            "data.cross_fitting out"
+        )
     wanted_C, wanted_test_C = held_out_counts(
-        source, calibration_per_class=calibration_per_class, test_per_class=test_per_class
+        source,
+        hold_out_calibration=hold_out_calibration,
+        calibration_per_class=calibration_per_class,
+        test_per_class=test_per_class,
     )
     calibration_indices, test_indices = _hold_out(source, wanted_C, wanted_test_C, subset_seed=subset_seed)
     before_calibration_C = train.class_counts(classes) - _counts(train, test_indices, classes)
@@ -134,7 +144,7 @@ def make_splits(
     chosen = train.take(train_indices)
     calibration = train.take(calibration_indices) if source.calibration is None else source.calibration
     test = train.take(test_indices) if source.test is None else source.test
-    _refuse_empty(source.name, calibration=calibration, test=test)
+    _refuse_empty(source.name, **({"calibration": calibration} if hold_out_calibration else {}), test=test)
     return Splits(
         source_name=source.name,
         class_names=source.class_names,
@@ -230,11 +240,16 @@ def _check_requested_sizes(source: Source, counts_by_rank: Ints, rank_class_C: I
 
 
 def held_out_counts(
-    source: Source, *, calibration_per_class: int | None, test_per_class: int | None
+    source: Source,
+    *,
+    calibration_per_class: int | None,
+    test_per_class: int | None,
+    hold_out_calibration: bool = True,
 ) -> tuple[Ints, Ints]:
     """Number of calibration and test examples to hold out per class, each of shape (C,).
 
     Args:
+        hold_out_calibration: False holds out none for calibration.
         calibration_per_class: Calibration examples per class. None holds out a share of each class
             (`CALIBRATION_SHARE`): at least one example, but two stay for training. Must be None if the source has a
             calibration split.
@@ -248,9 +263,9 @@ def held_out_counts(
         name = class_label(source, int((total_C == 0).argmax()))
         raise RequestError(f"class {name} has no training example in {source.name}; remove the class")
     calibration_C, test_C = np.zeros_like(total_C), np.zeros_like(total_C)
-    if source.calibration is None:
+    if source.calibration is None and hold_out_calibration:
         calibration_C = _held_out(total_C, total_C, calibration_per_class, CALIBRATION_SHARE, "calibration_per_class")
-    elif calibration_per_class is not None:
+    elif source.calibration is not None and calibration_per_class is not None:
         raise _has_own_split("calibration", calibration_per_class, source)
     if source.test is None:
         test_C = _held_out(total_C, total_C - calibration_C, test_per_class, TEST_SHARE, "test_per_class")

@@ -33,6 +33,8 @@ Tensors = dict[str, NDArray[Any]]
 
 
 SPLITS = ("train", "calibration", "test")
+CROSS_FITTING = "cross-fitting"
+"""The split of a table of training examples whose logits are of networks that were trained without them."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -49,8 +51,9 @@ class ExitTable:
         plain_multiply_adds: multiply-adds of the plain backbone per image; a cost of 1 means this number.
         class_counts_C: *training* examples per class; they define the frequency groups.
         class_names: one name per class.
-        split: `train`, `calibration` or `test`.
-        checkpoint_sha256: of the checkpoint that computed the logits.
+        split: `train`, `calibration` or `test`; `cross-fitting` for training examples, each with the logits of a
+            network that was trained without it.
+        checkpoint_sha256: of the checkpoint that computed the logits; with cross-fitting, of the final network.
         confidence_scale: default factor of the logits before the softmax at inference; a policy may have another.
         confidence_measure: default quantity that eq. 5 compares with a threshold; a policy may have another.
         many_above: classes with more training examples than this are "many".
@@ -122,7 +125,7 @@ class ExitTable:
             raise RequestError(f"exit table: cost_E={self.cost_E.tolist()} must be positive and grow from exit to exit")
         if self.head_cost_E is not None:
             self._check_head_costs(self.head_cost_E)
-        if self.split not in SPLITS:
+        if self.split not in (*SPLITS, CROSS_FITTING):
             raise RequestError(f"exit table: split {self.split!r} is unknown; choose from: {', '.join(SPLITS)}")
         if not self.checkpoint_sha256:
             raise RequestError(

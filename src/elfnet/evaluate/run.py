@@ -169,7 +169,8 @@ def table_of(
     """Run a network over a split without augmentation, and return its exit table."""
     examples: Examples = {"train": splits.train, "calibration": splits.calibration, "test": splits.test}[split]
     if not len(examples):
-        raise RequestError(f"data.protocol={data.protocol} has no {split} split; evaluate train or test")
+        without = f"cross_fitting={data.cross_fitting}" if data.cross_fitting else f"protocol={data.protocol}"
+        raise RequestError(f"data.{without} has no {split} split; evaluate train or test")
     device = next(network.parameters()).device
     normalisation = normalisation or normalisation_of(data, splits)
     batches = evaluation_batches(data, examples, normalisation, device=device)

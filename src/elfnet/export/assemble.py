@@ -1,11 +1,8 @@
 """Assemble the graphs of all stages to one ONNX graph that stops early.
 
-Stage 1 is in the main graph. Behind each early exit stand two `If` nodes. The first runs the head if anybody may leave
-there, and removes those who leave (`Compress`). The second holds the next stage, and runs it if anybody stays. Answers
-come back as rows with their position, and `ScatterND` puts them in the order of the input.
-
-Decisions are computed in float64 from the float32 logits, as `Policy.decide` does. Weights are initialisers of the
-branch that uses them: ONNX Runtime optimises the layout of no others.
+There are three paths, and `If` nodes choose one. If no image of the call may leave early, the stages are one chain
+without heads, as in the plain network: every boundary between two graphs costs conversions of the memory layout. One
+image and batches have nodes of their own. The file holds the weights once; see `stage_nodes`.
 """
 
 # Shapes: N images of a call, B images that have not left, E exits, C classes, K channels, H height, W width
@@ -19,15 +16,26 @@ from onnx import TensorProto, helper, numpy_helper
 
 from elfnet.calibrate.family import Family
 from elfnet.errors import RequestError
-from elfnet.export.exit_nodes import ExitNodes, GraphWriter, StageGraph
+from elfnet.exits.policy import NEVER
+from elfnet.export.exit_nodes import BatchNodes, OneImageNodes
+from elfnet.export.graph_writer import GraphWriter
+from elfnet.export.policy_nodes import PolicyNodes
+from elfnet.export.stage_nodes import StageGraph, computed_again, copied, in_a_row, read_stage
 from elfnet.inference.bundle.one_file import NORMALISE
-from elfnet.inference.bundle.stage_graph import FEATURES, LOGITS, in_stage
+from elfnet.inference.bundle.stage_graph import FEATURES
 from elfnet.inference.point_inputs import IMAGES, ROWS, PointInputs
 from elfnet.inference.preprocess import Preprocess
 
 ImageInput = Literal["uint8", "float32", "features"]
 MAX_EXITS = 30
 """Protobuf allows 100 nested messages, and each exit nests three."""
+CHEAP_STEM = 0.01
+"""A first stage of at most this cost is computed again by the second."""
+MAX_ONE_IMAGE_BYTES = 2**25
+"""Calls with one image have nodes of their own in networks whose weights are at most this large. Weights are in memory
+once per path, and in a large network the nodes between stages take no time worth mentioning."""
+ONE = "one/"
+"""Beginning of the names of these nodes."""
 OUTPUTS = {
     "class": TensorProto.INT64,
     "confidence": TensorProto.FLOAT,
@@ -70,27 +78,86 @@ def assemble(
             f"the network has {len(graphs)} exits, an ONNX file that stops early can have {MAX_EXITS}; "
             "train it with fewer exits, or name the run directory instead of a file"
         )
-    stages = [_read_stage(k, graph) for k, graph in enumerate(graphs)]
+    stages = [read_stage(k, graph) for k, graph in enumerate(graphs)]
     first = onnx.ModelProto.FromString(graphs[0])
     inputs = PointInputs.of(family)
     main = GraphWriter("main")
     images = _normalise(main, image_input, preprocess, stages[0].features[0])
-    exits = ExitNodes(stages, family, inputs)
-    table, evidence = exits.begin(main)
-    exits.end(main, exits.level(main, 0, table, evidence), table)
+    policy = PolicyNodes(family, inputs, stages[0].logits.type.tensor_type.shape.dim[1].dim_value)
+    _network(main, stages, policy)
     defaults = {} if default_point is None else inputs.values(family.point(default_point).policy, abstain_below)
     graph = helper.make_graph(
         main.nodes,
         "elfnet",
         [images, *(_input(name, width) for name, width in inputs.widths.items())],
-        [_output(name, kind, exits.classes) for name, kind in OUTPUTS.items()],
+        [_output(name, kind, policy.classes) for name, kind in OUTPUTS.items()],
         initializer=[*main.weights, *(numpy_helper.from_array(value, name) for name, value in defaults.items())],
-        value_info=main.values,
+        value_info=[value for value in main.values if value.name not in OUTPUTS],
     )
     model = helper.make_model(graph, ir_version=first.ir_version, opset_imports=_opsets(graphs))
     model.producer_name = "elfnet"
     onnx.checker.check_model(model, full_check=True)
     return model
+
+
+def _network(main: GraphWriter, stages: Sequence[StageGraph], policy: PolicyNodes) -> None:
+    """Write everything behind the normalised images."""
+    main.weights += [tensor for stage in stages for tensor in stage.shared_weights]
+    main.values += stages[0].features
+    if len(stages) == 1:
+        found = _full_depth(main, stages, policy)
+    elif policy.always_combines:
+        # The answer of the last exit needs every head.
+        found = _with_exits(main, stages, policy)
+    else:
+        early, full = GraphWriter("early"), GraphWriter("full")
+        lowest = main.add("ReduceMin", policy.deciding_thresholds(main), keepdims=0)
+        may_leave = main.add("Less", lowest, main.constant(NEVER, np.float32))
+        branches = ((early, _with_exits(early, stages, policy)), (full, _full_depth(full, stages, policy)))
+        found = main.choose(may_leave, _found("main", policy.classes), *branches)
+    probabilities, exit_number, cost = found
+    main.add("Identity", exit_number, into="exit")
+    main.add("Identity", cost, into="cost")
+    policy.answer(main, probabilities)
+
+
+def _found(where: str, classes: int) -> list[onnx.ValueInfoProto]:
+    """Return what every path through the network gives."""
+    return [
+        helper.make_tensor_value_info(f"{where}/probabilities", TensorProto.DOUBLE, ["batch", classes]),
+        helper.make_tensor_value_info(f"{where}/exit", TensorProto.INT64, ["batch"]),
+        helper.make_tensor_value_info(f"{where}/cost", TensorProto.FLOAT, ["batch"]),
+    ]
+
+
+def _with_exits(graph: GraphWriter, stages: Sequence[StageGraph], policy: PolicyNodes) -> list[str]:
+    """Write the stages with exits, and return the names of probabilities (N, C), exit (N,) and cost (N,)."""
+    family = policy.family
+    images = stages[0].features[0].name
+    if family.cost[0] - family.head_cost[0] <= CHEAP_STEM:
+        stages = computed_again(stages)
+    if sum(tensor.ByteSize() for stage in stages for tensor in stage.shared_weights) > MAX_ONE_IMAGE_BYTES:
+        return BatchNodes(stages, policy).write(graph)
+    batch, one = GraphWriter("batch"), GraphWriter("one")
+    size = graph.add("Shape", images, start=0, end=1)
+    single = graph.add("Equal", size, graph.constant([1], np.int64))
+    branches = (
+        (one, OneImageNodes(copied(stages, ONE), policy).write(one)),
+        (batch, BatchNodes(stages, policy).write(batch)),
+    )
+    return graph.choose(single, _found(graph.name, policy.classes), *branches)
+
+
+def _full_depth(graph: GraphWriter, stages: Sequence[StageGraph], policy: PolicyNodes) -> list[str]:
+    """Write the plain network, and return the names of probabilities (N, C), exit (N,) and cost (N,)."""
+    chain, logits = in_a_row(stages)
+    graph.place(chain)
+    probabilities, _ = policy.probabilities(graph, len(stages) - 1, logits, None, None)
+    batch = graph.add("Shape", logits, start=0, end=1)
+    cost = policy.family.cost[-1] - sum(policy.family.head_cost[:-1])
+    answers = (np.array([len(stages)], dtype=np.int64), np.array([cost], dtype=np.float32))
+    constants = [graph.add("ConstantOfShape", batch, value=numpy_helper.from_array(value)) for value in answers]
+    return [probabilities, *constants]
 
 
 def _opsets(graphs: Sequence[bytes]) -> list[onnx.OperatorSetIdProto]:
@@ -107,54 +174,6 @@ def _input(name: str, width: int) -> onnx.ValueInfoProto:
 
 def _output(name: str, kind: int, classes: int) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, kind, ["batch", classes] if name == "probabilities" else ["batch"])
-
-
-def _read_stage(k: int, content: bytes) -> StageGraph:
-    """Read the graph of a stage and rename everything in it."""
-    graph = onnx.ModelProto.FromString(content).graph
-    weights = {tensor.name: tensor for tensor in graph.initializer}
-    passed_on = [value.name for value in graph.output if value.name != LOGITS]
-    needed, stage_names = set(passed_on or [LOGITS]), set()
-    for node in reversed(graph.node):
-        if not needed.isdisjoint(node.output):
-            needed.update(node.input)
-            stage_names.update(node.output)
-
-    def renamed(value: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
-        own = onnx.ValueInfoProto()
-        own.CopyFrom(value)
-        own.name = in_stage(k, value.name)
-        own.type.tensor_type.shape.dim[0].dim_param = f"rows_{k}" if k else "batch"
-        return own
-
-    stage_nodes: list[onnx.NodeProto] = []
-    head_nodes: list[onnx.NodeProto] = []
-    for position, node in enumerate(graph.node):
-        own = onnx.NodeProto()
-        own.CopyFrom(node)
-        own.input[:] = [in_stage(k, name) if name else name for name in node.input]
-        own.output[:] = [in_stage(k, name) if name else name for name in node.output]
-        in_the_stage = not stage_names.isdisjoint(node.output)
-        own.name = in_stage(k, f"{'' if in_the_stage else 'head/'}{position}/{node.name}")
-        (stage_nodes if in_the_stage else head_nodes).append(own)
-    stage_reads = {name for node in stage_nodes for name in node.input}
-    stage_weights: list[onnx.TensorProto] = []
-    head_weights: list[onnx.TensorProto] = []
-    for name, tensor in weights.items():
-        own_tensor = onnx.TensorProto()
-        own_tensor.CopyFrom(tensor)
-        own_tensor.name = in_stage(k, name)
-        (stage_weights if own_tensor.name in stage_reads else head_weights).append(own_tensor)
-    outputs = {value.name: value for value in graph.output}
-    return StageGraph(
-        features=[renamed(value) for value in graph.input],
-        next_features=[renamed(outputs[name]) for name in passed_on],
-        logits=renamed(outputs[LOGITS]),
-        stage_nodes=stage_nodes,
-        head_nodes=head_nodes,
-        stage_weights=stage_weights,
-        head_weights=head_weights,
-    )
 
 
 def _normalise(

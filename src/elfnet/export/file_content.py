@@ -131,7 +131,7 @@ def model_card(family: Family, class_names: Sequence[str], preprocess: Preproces
             "|---|---|---|---|",
             *rows,
             "",
-            f"Figures are of {family.n} examples of the {family.split} split, on which the thresholds were chosen. "
+            f"Figures are of the {family.chosen_on}, on which the thresholds were chosen. "
             "They hold for examples like these. Confidence is no guarantee on others.",
             "The hash in the metadata detects damage. It does not prove who wrote the file.",
             "",

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from elfnet import atomic
 from elfnet.calibrate.family import Family
@@ -61,7 +61,7 @@ class FittedNetwork:
 def export_network(
     network: StagedNetwork,
     images: NDArray[np.uint8],
-    labels_N: NDArray[np.int64],
+    labels_N: ArrayLike,
     out: str | Path,
     *,
     class_names: Sequence[str],
@@ -74,7 +74,7 @@ def export_network(
     Args:
         network: The trained network, such as `attach_exits` returns. It is put into evaluation mode.
         images: Calibration images that were not trained on, uint8 (N, H, W, K) in the size that the network reads.
-        labels_N: Class of each image, from 0.
+        labels_N: Class of each image, from 0: an array, a tensor or a list.
         out: The file to write; an existing file is replaced.
         class_names: Names by class index.
         class_counts: Training examples per class.
@@ -101,6 +101,7 @@ def export_network(
         >>> export_network(network, images, labels, "own.onnx", **about).points[0].name
         'full'
     """
+    labels_N = np.asarray(labels_N, dtype=np.int64)
     _check_arrays(network, images, labels_N, class_names, class_counts)
     height, width, channels = images.shape[1:]
     preprocess = Preprocess(
@@ -112,7 +113,7 @@ def export_network(
     cost = count_cost(network, (channels, height, width))
     table = ExitTable(
         logits_NEC=logits_NEC,
-        labels_N=np.asarray(labels_N, dtype=np.int64),
+        labels_N=labels_N,
         cost_E=np.array(cost.relative),
         head_cost_E=np.array(cost.heads) / cost.plain,
         plain_multiply_adds=cost.plain,

@@ -52,6 +52,12 @@ def pools_at_the_entrance(nodes: Iterable[onnx.NodeProto], maps: Iterable[str]) 
     return pools
 
 
+def is_entrance_pool(node: onnx.NodeProto) -> bool:
+    """Return whether a node is a pooling that changes no value, as `pools_at_the_entrance` inserts."""
+    attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+    return node.op_type == "AveragePool" and attributes == {"kernel_shape": [1, 1]}
+
+
 def cut(together: onnx.ModelProto, k: int, inputs: Sequence[str], passed_on: Sequence[str]) -> bytes:
     """Return the model of stage k and its head.
 

@@ -198,6 +198,11 @@ def make_variants(
     network: StagedNetwork | None,
 ) -> list[MadeVariant]:
     """Make the variants in other precisions; see `make_variant`."""
+    if precisions and not len(splits.calibration):
+        raise RequestError(
+            f"{precisions[0]} needs calibration images to fit its thresholds on, and the run in {run.root} has none; "
+            "export it in float32"
+        )
     if precisions:
         # `make_variant` reads this table; if it is not stored, only this function has the network to compute it.
         evaluate_run(run, "calibration", network=network)
@@ -213,7 +218,7 @@ def _measured_against_float32(made: MadeVariant) -> Measured:
 def compare_with_torch(
     parts: RunParts, data: DataRecipe, splits: Splits, graphs: Sequence[bytes], engine: Engine
 ) -> Measured:
-    """Compare the graphs with torch on evenly spaced images of the calibration split.
+    """Compare the graphs with torch on evenly spaced images of the calibration split; without one, of training.
 
     Args:
         parts: The run.
@@ -225,8 +230,8 @@ def compare_with_torch(
     Raises:
         WorkError: The graphs differ from torch.
     """
-    chosen = evenly_spaced(len(splits.calibration), CHECKED_IMAGES)
-    checked = replace(splits, calibration=splits.calibration.take(chosen))
+    examples = splits.calibration if len(splits.calibration) else splits.train
+    checked = replace(splits, calibration=examples.take(evenly_spaced(len(examples), CHECKED_IMAGES)))
     normalisation = Normalisation(parts.preprocess.mean, parts.preprocess.std)
     table = table_of(
         parts.network,

@@ -1,17 +1,19 @@
 """Build networks: the registry of backbones, networks from plain arguments or from a recipe, and their signatures."""
 
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 
+import torch
 from torch import nn
 
-from elfnet.errors import RequestError
+from elfnet.errors import RequestError, WorkError
 from elfnet.models.cifar_resnet import cifar_resnet, initialise_convolutions
 from elfnet.models.densenet import SMALLEST_IMAGE, densenet, zero_bias
 from elfnet.models.experts import ExpertNetwork, copy_group
 from elfnet.models.heads import Head, exit_head, final_head
 from elfnet.models.mlp import initialise_dense, staged_mlp
 from elfnet.models.msdnet import CLASSIFIER_FILTERS, PackedBackbone, msdnet
-from elfnet.models.pretrained import LoadedWeights, load_backbone_weights
+from elfnet.models.pretrained import LoadedWeights, fits_backbone, load_backbone_weights, read_weights_file
 from elfnet.models.resnet import imagenet_resnet, initialise_fan_out
 from elfnet.models.staged import TRUNKS, Architecture, Backbone, StagedNetwork, Trunk
 from elfnet.models.two_branches import two_branch_network
@@ -191,6 +193,7 @@ def load_initial_weights(model: ModelRecipe, network: StagedNetwork) -> LoadedWe
 
     Raises:
         RequestError: the licence of the weights is not stated.
+        WorkError: the weights do not fit; the message names the backbone that they are of, if it is another one.
     """
     if not model.weights:
         return None
@@ -199,7 +202,47 @@ def load_initial_weights(model: ModelRecipe, network: StagedNetwork) -> LoadedWe
             f"model.weights={model.weights} needs model.weights_licence, which the model card states: the licence of "
             "these weights, such as apache-2.0; own; or unknown"
         )
-    return load_backbone_weights(network, model.weights)
+    try:
+        return load_backbone_weights(network, model.weights)
+    except WorkError as error:
+        try:
+            found = backbone_of_weights(model.weights)
+        except WorkError:
+            raise error from None
+        if found == model.backbone:
+            raise
+        raise WorkError(
+            f"model.weights: {model.weights} has weights of {found}, not of model.backbone={model.backbone}; set "
+            f"model.backbone={found}"
+        ) from error
+
+
+@cache
+def _without_values(backbone: str) -> StagedNetwork:
+    """A plain network of names and shapes alone."""
+    with torch.device("meta"):
+        return build_network(backbone, classes=2, exits=False)
+
+
+def backbone_of_weights(file: str | Path) -> str:
+    """Return the name of the backbone that a weights file belongs to, by the names and shapes of its tensors.
+
+    Args:
+        file: a weights file or a folder, of torchvision, timm, transformers or a run; see `read_weights_file`.
+
+    Raises:
+        WorkError: the file cannot be read, or its tensors are of no known backbone.
+    """
+    given = read_weights_file(file)
+    for name in BACKBONES.names():
+        if name in ("mlp", "msdnet"):
+            continue
+        if fits_backbone(_without_values(name), given):
+            return name
+    raise WorkError(
+        f"model.weights: the {len(given)} tensors of {file} ({', '.join(list(given)[:2])}, ...) are of no backbone "
+        "known here; give weights of a ResNet, ResNeXt or DenseNet, or add exits to your own network with attach_exits"
+    )
 
 
 def resolve_defaults(model: ModelRecipe) -> ModelRecipe:

@@ -251,6 +251,22 @@ def load_backbone_weights(network: StagedNetwork, file: str | Path) -> LoadedWei
     return LoadedWeights(str(file), _sha256(file), len(loaded), len(ours), reason, len(given) - len(tensors))
 
 
+def fits_backbone(network: StagedNetwork, given: Mapping[str, Tensor]) -> bool:
+    """Whether tensors of a file are those of the backbone of a network, by their names and shapes; values do not count.
+
+    The classifier may be missing, or one of another number of classes.
+    """
+    state = network.state_dict()
+    ours = {published: state[name].shape for name, published in published_names(state).items()}
+    classifier = classifier_name(ours) + "."
+    backbone = {name: shape for name, shape in ours.items() if not name.startswith(classifier)}
+    tensors = _without_prefix(_with_published_names(given), backbone)
+    found = {name: value.shape for name, value in tensors.items() if not name.startswith(classifier)}
+    return {n: s for n, s in found.items() if not n.endswith(_COUNTER)} == {
+        n: s for n, s in backbone.items() if not n.endswith(_COUNTER)
+    }
+
+
 def _sha256(file: str | Path) -> str:
     with weights_file(file).open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -18,6 +18,8 @@ SMALLEST_INPUT = 32
 """Smaller images are enlarged to this side, so that the last stage has more than a few pixels to see."""
 LARGE_SIDES = (224, 192, 160, 128, 112, 96)
 """Candidates for the side of larger images, most accurate first."""
+CROSS_FITTING_FOLDS, MIN_CALIBRATION_IMAGES = 3, 5
+"""Folds of cross-fitting, which is chosen if a class would have fewer calibration images than this."""
 EXAMPLES_TO_SHOW, MIN_EPOCHS, MAX_EPOCHS = 250_000, 40, 100
 """A training shows about so many images, within these numbers of epochs."""
 
@@ -31,12 +33,14 @@ class DataFacts:
         grey: Whether nearly all images are grey.
         class_counts: Training images per class.
         calibration: Number of calibration images.
+        test: Number of test images.
     """
 
     side: int
     grey: bool
     class_counts: tuple[int, ...]
     calibration: int = 0
+    test: int = 0
 
     @property
     def images(self) -> int:

@@ -10,6 +10,7 @@ ADJUSTED_LOSSES = ("balanced-softmax", "logit-adjusted")
 """Losses that correct for the class counts themselves."""
 
 AUTOMATIC_SETTINGS = (
+    "data.cross_fitting",
     "data.image_size",
     "data.augment",
     "data.pad",
@@ -55,6 +56,7 @@ def check_compatible(recipe: "Recipe") -> None:
         _check_branches,
         _check_experts,
         _check_protocol,
+        _check_cross_fitting,
     ):
         check(recipe)
 
@@ -104,10 +106,10 @@ def _check_best_epoch(recipe: "Recipe") -> None:
     chosen = f"train.patience={train.patience}" if train.patience else "train.keep=best" if train.keep == "best" else ""
     if not chosen:
         return
-    if recipe.data.protocol == "ldam-drw":
-        raise ValueError(
-            f"{chosen} needs a calibration split, which data.protocol=ldam-drw does not have; leave it out"
-        )
+    if recipe.data.protocol == "ldam-drw" or recipe.data.cross_fitting:
+        data = recipe.data
+        without = f"cross_fitting={data.cross_fitting}" if data.cross_fitting else "protocol=ldam-drw"
+        raise ValueError(f"{chosen} needs a calibration split, which data.{without} does not have; leave it out")
     if train.patience and train.patience < train.evaluate_every:
         raise ValueError(
             f"{chosen} ends the training before the next evaluation; set it to train.evaluate_every="
@@ -210,7 +212,7 @@ def _check_experts(recipe: "Recipe") -> None:
 
 
 def _check_protocol(recipe: "Recipe") -> None:
-    if recipe.data.protocol != "ldam-drw":
+    if recipe.data.protocol != "ldam-drw" or recipe.data.cross_fitting:
         return
     for holds, setting, way_out in (
         (
@@ -228,6 +230,15 @@ def _check_protocol(recipe: "Recipe") -> None:
             raise ValueError(
                 f"{setting} chooses tau on calibration images, and data.protocol=ldam-drw has none; {way_out}"
             )
+
+
+def _check_cross_fitting(recipe: "Recipe") -> None:
+    method = recipe.refit.method
+    if recipe.data.cross_fitting and (recipe.refit.run or method not in ("none", "balanced")):
+        raise ValueError(
+            f"data.cross_fitting={recipe.data.cross_fitting} trains networks of its own, and refit.method={method} "
+            "starts from a finished run; set data.cross_fitting=0"
+        )
 
 
 def _check_refit(recipe: "Recipe") -> None:

@@ -59,7 +59,7 @@ class DataRecipe(Section):
         default="calibrated",
         description="calibrated: three disjoint splits; ldam-drw (CIFAR): data, schedule and reporting of LDAM-DRW's "
         "reference code: its training images, no calibration split, fixed normalisation, a learning rate per epoch, "
-        "test accuracy after every epoch, and thresholds fixed in advance",
+        "test accuracy after every epoch, and thresholds fixed in advance (or by data.cross_fitting)",
     )
     profile: Literal["exponential", "pareto", "step", "counts", "none"] = Field(
         default="exponential", description="shape of the long tail of training counts; none: keep all training examples"
@@ -78,7 +78,20 @@ class DataRecipe(Section):
         default=0, ge=0, description="training images of the largest class; 0: as many as the source has"
     )
     calibration_per_class: int = Field(
-        default=200, ge=0, description="images per class held out for calibration; 0: 10 % of each class"
+        default=200,
+        ge=0,
+        description="images per class held out for calibration; 0: 10 % of each class, or none with cross_fitting",
+    )
+    cross_fitting: Annotated[int, Field(ge=0, le=10)] = Field(
+        default=0,
+        description="folds of cross-fitting: no image is held out for calibration; so many networks are trained before "
+        "the final one, each without one fold of the training images, and operating points are chosen on the folds "
+        "that they have not seen, as estimates without a promise; 0: none",
+    )
+    fold: Annotated[int, Field(ge=0, le=10)] = Field(
+        default=0,
+        description="cross_fitting: the fold that is the calibration split, counted from 1; 0: none, the final network "
+        "(training sets it for the networks of the folds)",
     )
     test_per_class: int = Field(
         default=50,
@@ -201,11 +214,29 @@ class DataRecipe(Section):
             raise ValueError("profile=counts needs data.counts, for example 500,100,20")
         if self.protocol == "ldam-drw":
             self._check_protocol()
+        self._check_cross_fitting()
         if self.few_below > self.many_above + 1:
             raise ValueError(f"few_below={self.few_below} overlaps many_above={self.many_above}; lower it")
         if 0 < self.resize < self.image_size:
             raise ValueError(f"resize={self.resize} is below image_size={self.image_size}; raise it, or set it to 0")
         return self
+
+    def _check_cross_fitting(self) -> None:
+        folds = self.cross_fitting
+        if folds == 1:
+            raise ValueError("cross_fitting=1 leaves no fold to train on; set it to 3, or to 0 for none")
+        if self.fold > folds:
+            raise ValueError(f"fold={self.fold} is not one of cross_fitting={folds} folds; lower it")
+        if folds and self.calibration:
+            raise ValueError(
+                f"cross_fitting={folds} is for data without calibration images, and data.calibration="
+                f"{self.calibration} names some; leave one of them out"
+            )
+        if folds and self.protocol != "ldam-drw" and self.calibration_per_class:
+            raise ValueError(
+                f"cross_fitting={folds} holds no image out for calibration, and calibration_per_class="
+                f"{self.calibration_per_class} would; set data.calibration_per_class=0"
+            )
 
     def _check_protocol(self) -> None:
         """Refuse settings of other data under data.protocol=ldam-drw."""

@@ -85,6 +85,21 @@ def stops_early(recipe: Recipe, epochs_done: int, best_epoch: int) -> bool:
     return patience > 0 and best_epoch >= 0 and epochs_done - 1 - best_epoch >= patience
 
 
+def recipes_of_folds(recipe: Recipe) -> dict[int, Recipe]:
+    """The recipes of the networks that cross-fitting trains before the final one, by their fold; empty without it.
+
+    Trackers follow the final network only.
+    """
+    if recipe.data.fold:
+        return {}
+    return {
+        fold: recipe.model_copy(
+            update={"data": recipe.data.model_copy(update={"fold": fold}), "track": type(recipe.track)()}
+        )
+        for fold in range(1, recipe.data.cross_fitting + 1)
+    }
+
+
 def final_recipe(recipe: Recipe) -> Recipe:
     """The recipe of the last stage, which describes the final network and loss of a run."""
     return stages_of(recipe)[-1].recipe

@@ -48,6 +48,7 @@ def _data(record: RunRecord) -> str:
     lines = [
         f"{info.train:,} training, {info.calibration:,} calibration and {info.test:,} test examples; "
         f"{int(counts_C.max()):,} to {int(counts_C.min()):,} training examples per class."
+        + (f" Thresholds were chosen on the {record.family.chosen_on}." if not info.calibration else "")
     ]
     if len(info.class_names) <= MAX_CLASSES:
         lines += ["", "| class | training examples |", "|---|---|"]

@@ -14,7 +14,7 @@ from elfnet.calibrate.family import MULTIPLY_ADDS, Family
 from elfnet.calibrate.measured_cost import MeasuredCost
 from elfnet.data.long_tail import GROUP_NAMES, FrequencyGroups
 from elfnet.errors import RequestError, WorkError
-from elfnet.evaluate.exit_table import ExitTable
+from elfnet.evaluate.exit_table import CROSS_FITTING, ExitTable
 from elfnet.evaluate.policy_replay import Replay, replay
 from elfnet.recipe.schema import Recipe
 from elfnet.run.directory import RunDirectory, open_run
@@ -167,14 +167,15 @@ class RunRecord:
         them. A family without thresholds per exit has `economic` as its cheapest point within the tolerance.
         """
         names, leading = self.family.names(), {"full": "full depth"}
+        by = "by cross-fitting" if self.family.split == CROSS_FITTING else "by the calibration split"
         if self.plain:
             return leading
         if "budget=0.5" in names:
             leading["budget=0.5"] = "half the cost"
         if "within-1" in names:
-            leading["within-1"] = "cheapest within one point of full depth, by the calibration split"
+            leading["within-1"] = f"cheapest within one point of full depth, {by}"
         else:
-            leading["economic"] = "cheapest within the tolerance of accuracy, by the calibration split"
+            leading["economic"] = f"cheapest within the tolerance of accuracy, {by}"
         return leading
 
     def replayed(self, point: str) -> Replay:

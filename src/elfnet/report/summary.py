@@ -6,7 +6,7 @@ from elfnet.calibrate.family import MULTIPLY_ADDS
 from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.errors import RequestError
 from elfnet.evaluate.bootstrap import Comparison, Difference, paired_bootstrap
-from elfnet.evaluate.exit_table import ExitTable
+from elfnet.evaluate.exit_table import CROSS_FITTING, ExitTable
 from elfnet.evaluate.policy_replay import Replay
 from elfnet.recipe.stages import total_epochs
 from elfnet.report import formatting as fmt
@@ -119,6 +119,7 @@ def _data(record: RunRecord) -> str:
         f"{recipe.data.source}{ratio}: {len(counts_C)} classes with {counts_C.max():,} down to {counts_C.min():,} "
         f"training images ({groups}; {record.groups.rule}). {data.train:,} images for training, "
         f"{data.calibration:,} for calibration, {data.test:,} for test."
+        + (f" Thresholds were chosen on the {record.family.chosen_on}." if not data.calibration else "")
     )
 
 
@@ -148,7 +149,8 @@ def _accuracy(record: RunRecord) -> str:
         point = record.at(chosen)
         subject = f"The {' and the '.join(names)} point"
         if chosen == "full":
-            sentences.append(f"{subject}: full depth, because no threshold was better on the calibration split.")
+            examples = "by cross-fitting" if record.family.split == CROSS_FITTING else "on the calibration split"
+            sentences.append(f"{subject}: full depth, because no threshold was better {examples}.")
             continue
         sentences.append(
             f"{subject} ({chosen}): {fmt.percent(point.accuracy)} % correct at a mean cost of "
@@ -208,13 +210,13 @@ def increasing_loss_verdict(record: RunRecord) -> str:
     if not record.epochs:
         return ""
     last = record.epochs[-1]
-    start = "Training examples that exit later have a larger mean loss: in the last epoch this"
+    where = "In the last epoch, the mean loss of training examples"
     if last.increasing_loss == "holds":
-        return f"{start} holds."
+        return f"{where} is larger the later their exit."
     if last.increasing_loss != "undefined":
-        return f"{start} does not hold."
+        return f"{where} is not larger at every later exit."
     empty = [str(k) for k, loss in enumerate(last.loss_by_exit, start=1) if loss is None]
     exits = f"exit {empty[0]}" if len(empty) == 1 else f"exits {', '.join(empty[:-1])} and {empty[-1]}" if empty else ""
     why = f"no example took {exits}" if empty else "there is only one exit"
     joint = "; in joint training every example visits every exit" if record.recipe.exits.rule == "all" else ""
-    return f"{start} is undefined, because {why}{joint}."
+    return f"{where} cannot be compared between exits: {why}{joint}."

@@ -291,9 +291,12 @@ def _reading_notes(table: Content) -> list[str]:
         for best in table["best_test_epochs"]
     ]
     if table["best_test_epochs"]:
+        crossed = {best["row"]: best.get("cross_fitting", 0) for best in table["best_test_epochs"]}
+        chosen = [f"{row} ({folds} networks)" for row, folds in crossed.items() if folds]
         notes.append(
             "Rows with a best test epoch follow data.protocol=ldam-drw: no image is held out, and one s is the largest "
-            "candidate, fixed in advance."
+            "candidate, fixed in advance"
+            + (f", or estimated by cross-fitting on training images: {', '.join(chosen)}." if chosen else ".")
         )
     if table["differences"]:
         notes.append(

@@ -236,7 +236,13 @@ def _shipped_recipe(table: str, row: str, column: str, tier: str) -> RecipeDict:
 def _best_test_epochs(table: PaperTable, records: Records) -> list[dict[str, Any]]:
     """Return the best test epoch of runs whose protocol scores test after every epoch; it is selected on test."""
     return [
-        {"row": table.row(row).label, "column": table.column(column).label, "seed": seed, **record["best_test_epoch"]}
+        {
+            "row": table.row(row).label,
+            "column": table.column(column).label,
+            "seed": seed,
+            "cross_fitting": record["recipe"]["data"].get("cross_fitting", 0),
+            **record["best_test_epoch"],
+        }
         for (row, column, seed), record in records.items()
         if record.get("best_test_epoch")
     ]

@@ -2,7 +2,7 @@
 
 ```
 RUN/  recipe.toml  run.json  log.jsonl  checkpoints/{last,best}.safetensors  tables/<split>.safetensors
-      policy.json  times.json  metrics.json  report.html
+      policy.json  times.json  metrics.json  report.html  folds/<number>/ (a run each, with cross-fitting)
 ```
 """
 
@@ -80,6 +80,10 @@ class RunDirectory:
         """The path of the exit table of a split and a checkpoint."""
         suffix = "" if checkpoint == "last" else f"-{checkpoint}"
         return self.root / "tables" / f"{split}{suffix}.safetensors"
+
+    def fold(self, number: int) -> "RunDirectory":
+        """The run of a network of cross-fitting, which is trained without this fold; folds are counted from 1."""
+        return RunDirectory(self.root / "folds" / str(number))
 
     @contextmanager
     def lock(self) -> Iterator[None]:

@@ -1,34 +1,31 @@
-"""Set up a run from its data: check all files, fill in automatic settings, time a few steps, estimate the whole run.
+"""Set up a run from its data: check all files, fill in automatic settings, and estimate the training time.
 
 Rank 0 does this once, before a new run is created, and sends the result to the other processes. The resolved settings
 are stored in recipe.toml, so that a resumed run, and a run that starts from it, times nothing.
 """
 
-import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
 import torch
-from torch.nn import functional
 
 from elfnet.data.build import load_splits
 from elfnet.data.check_files import check_headers
-from elfnet.data.images.decode import UnreadableImageError
+from elfnet.data.folds import held_out_in_fold
 from elfnet.data.images.files import EncodedImages
-from elfnet.data.images.transforms import images_as_evaluated, limits_of, workers_of
+from elfnet.data.images.transforms import limits_of
 from elfnet.data.sources.folder import ignored_line, list_folder, split_folders
 from elfnet.data.splits import Splits
 from elfnet.data.types import LabelledImages
 from elfnet.errors import RequestError
-from elfnet.models.build import network_of
-from elfnet.models.flops import NetworkCost, count_cost
+from elfnet.models.build import backbone_of_weights
 from elfnet.recipe.automatic import (
+    CROSS_FITTING_FOLDS,
     LARGE_SIDES,
+    MIN_CALIBRATION_IMAGES,
     MIN_EPOCHS,
     SMALL_SIDE,
     DataFacts,
@@ -38,12 +35,13 @@ from elfnet.recipe.automatic import (
     contradictions,
     resolve,
 )
-from elfnet.recipe.schema import ModelRecipe, Recipe
-from elfnet.recipe.stages import total_epochs
+from elfnet.recipe.schema import Recipe
 from elfnet.run.directory import RunDirectory
 from elfnet.run.info import Machine
+from elfnet.train.distributed import DistributedContext
+from elfnet.train.logging import Observer
 from elfnet.train.machine import choose_machine
-from elfnet.train.optimizer import build_optimizer
+from elfnet.train.speed import Speed, cost_of
 
 HEAD_FILTERS = (0, 64, 48, 32, 24, 16, 12, 8, 4)
 """Candidates for the filters of the early exits; 0 is the default of the backbone."""
@@ -52,112 +50,6 @@ MAX_FIRST_EXIT, MAX_HEADS = 0.10, 0.12
 MAX_NAMED = 10
 RESERVE = 0.9
 """Part of the time budget that is planned."""
-TIMED_STEPS, TIMED_IMAGES = 3, 32
-COMPILED, COMPILE_SECONDS = 0.8, 45.0
-"""Time of a compiled step relative to an eager one, and the time that compiling takes."""
-FINISH_SECONDS = 15.0
-"""Time for evaluation, calibration and report of a small run."""
-
-
-def cost_of(model: ModelRecipe, classes: int, side: int) -> NetworkCost:
-    """Multiply-adds of the network of a recipe on square colour images."""
-    return count_cost(network_of(model, classes=classes, image_channels=3), (3, side, side))
-
-
-class Speed:
-    """The speed of this machine, from a few timed steps; other image sizes are estimated by their multiply-adds."""
-
-    def __init__(self, recipe: Recipe, splits: Splits, machine: Machine, classes: int) -> None:
-        # Timing large images takes as long as training on them, and the smallest candidate predicts the others.
-        side = min(recipe.data.image_size, LARGE_SIDES[-1])
-        self._classes = classes
-        self._step_seconds = time_steps(recipe, machine, classes, side)
-        self._work = cost_of(recipe.model, classes, side).to_exit[-1]
-        self._read_seconds = time_reading(recipe, splits)
-        self._cpu = machine.device == "cpu"
-
-    def epoch_seconds(self, recipe: Recipe, facts: DataFacts) -> float:
-        """Estimated time of an epoch with its evaluation on the calibration split."""
-        work = cost_of(recipe.model, self._classes, recipe.data.image_size).to_exit[-1]
-        step = self._step_seconds * work / self._work
-        if self._compiles(recipe, work, facts):
-            step *= COMPILED
-        workers = workers_of(recipe.data)
-        read = self._read_seconds / max(1, workers)
-        scored = facts.calibration / recipe.train.evaluate_every
-        # A third of a training step is its forward pass. On a CPU, loading takes time from computing.
-        if self._cpu or not workers:
-            return facts.images * (step + read) + scored * (step / 3 + read)
-        return facts.images * max(step, read) + scored * max(step / 3, read)
-
-    def run_seconds(self, recipe: Recipe, facts: DataFacts) -> float:
-        """Estimated time of the whole run."""
-        work = cost_of(recipe.model, self._classes, recipe.data.image_size).to_exit[-1]
-        compiling = COMPILE_SECONDS if self._compiles(recipe, work, facts) else 0.0
-        return total_epochs(recipe) * self.epoch_seconds(recipe, facts) + compiling + FINISH_SECONDS
-
-    def _compiles(self, recipe: Recipe, work: float, facts: DataFacts) -> bool:
-        train = recipe.train
-        return choose_machine(
-            device=train.device,
-            precision=train.precision,
-            compile=train.compile,
-            channels_last=train.channels_last,
-            threads=train.threads,
-            work=work * facts.images * total_epochs(recipe),
-            batch_shrinks=recipe.exits.after_exit == "drop",
-        ).compile
-
-
-def time_steps(
-    recipe: Recipe, machine: Machine, classes: int, side: int, clock: Callable[[], float] = time.perf_counter
-) -> float:
-    """Seconds per image of a training step of the recipe's network on random images; the median of a few steps."""
-    train, device = recipe.train, torch.device(machine.device)
-    threads = torch.get_num_threads()
-    if train.threads:
-        torch.set_num_threads(train.threads)
-    try:
-        network = network_of(recipe.model, classes=classes, image_channels=3).to(device).train()
-        layout = torch.channels_last if machine.channels_last else torch.contiguous_format
-        network = network.to(memory_format=layout)  # type: ignore[call-overload]
-        optimizer = build_optimizer(
-            network, name=train.optimizer, lr=train.lr, momentum=train.momentum, weight_decay=train.weight_decay
-        )
-        batch = min(train.batch_size, TIMED_IMAGES)
-        draw = torch.Generator().manual_seed(0)
-        images = torch.randn(batch, 3, side, side, generator=draw).to(device, memory_format=layout)
-        labels_B = torch.randint(0, classes, (batch,), generator=draw).to(device)
-        seconds = []
-        for _ in range(1 + TIMED_STEPS):
-            began = clock()
-            with torch.autocast(machine.device, dtype=torch.bfloat16, enabled=machine.precision == "bfloat16"):
-                logits_EBC = network(images)
-            exits, _, _ = logits_EBC.shape
-            loss = functional.cross_entropy(logits_EBC.float().flatten(0, 1), labels_B.repeat(exits))
-            optimizer.zero_grad()
-            torch.autograd.backward(loss)
-            optimizer.step()
-            loss.item()  # waits for the device
-            seconds.append(clock() - began)
-    finally:
-        torch.set_num_threads(threads)
-    # The first step also allocates memory and selects kernels.
-    return median(seconds[1:]) / batch
-
-
-def time_reading(recipe: Recipe, splits: Splits) -> float:
-    """Seconds to read and decode one training image in one process; 0 for images in memory."""
-    train = splits.train
-    if not isinstance(train, EncodedImages) or recipe.data.unreadable == "skip":
-        return 0.0
-    rows = np.random.default_rng(0).permutation(len(train))[:TIMED_IMAGES]
-    began = time.perf_counter()
-    try:
-        images_as_evaluated(recipe.data, train.take(np.sort(rows)))
-    except UnreadableImageError:
-        return 0.0  # training reports it
-    return (time.perf_counter() - began) / len(rows)
 
 
 @dataclass(frozen=True)
@@ -197,7 +89,31 @@ def set_up(recipe: Recipe, *, world_size: int = 1, own_network: bool = True) -> 
     splits = load_splits(recipe.data)
     facts = read_facts(recipe, splits)
     ready = _chosen(recipe, splits, facts, world_size=world_size, own_network=own_network)
-    return replace(ready, notes=(*ready.notes, *_data_notes(recipe, splits)))
+    if ready.recipe.data.cross_fitting != recipe.data.cross_fitting:
+        splits = load_splits(ready.recipe.data)
+    return replace(ready, notes=(*ready.notes, *_data_notes(ready.recipe, splits)))
+
+
+def set_up_in_rank0(
+    recipe: Recipe,
+    run: RunDirectory,
+    processes: DistributedContext,
+    observer: Observer,
+    *,
+    overwrite: bool,
+    own_network: bool,
+) -> Recipe:
+    """Check the files of a new run and resolve its automatic settings, in rank 0; an existing run has done so."""
+    if processes.any(processes.is_rank0 and run.exists() and not overwrite):
+        return recipe
+
+    def in_rank0() -> str:
+        ready = set_up(recipe, world_size=processes.world_size, own_network=own_network)
+        for line in ready.notes:
+            observer.note(line)
+        return ready.recipe.model_dump_json()
+
+    return Recipe.model_validate_json(processes.broadcast_from_rank0(in_rank0))
 
 
 def _data_notes(recipe: Recipe, splits: Splits) -> list[str]:
@@ -210,8 +126,17 @@ def _data_notes(recipe: Recipe, splits: Splits) -> list[str]:
         for place in places:
             ignored.update(list_folder(place).ignored if place is not None else {})
         notes += [f"warning: {line}" for line in [ignored_line(ignored)] if line]
-    # A protocol without a calibration split says so itself.
-    if len(splits.calibration) and (missing := splits.missing_from_calibration):
+    if recipe.data.cross_fitting and not recipe.data.fold:
+        data = recipe.data
+        fold_N = held_out_in_fold(
+            splits.train, classes=len(splits.class_names), folds=data.cross_fitting, seed=data.subset_seed
+        )
+        seen_C = np.bincount(splits.train.labels_N[fold_N > 0], minlength=len(splits.class_names))
+        missing = tuple(np.flatnonzero(seen_C == 0).tolist())
+    else:
+        # A protocol without a calibration split says so itself.
+        missing = splits.missing_from_calibration if len(splits.calibration) else ()
+    if missing:
         named = ", ".join(splits.class_names[label] for label in missing[:MAX_NAMED])
         more = " ..." if len(missing) > MAX_NAMED else ""
         notes.append(f"warning: without calibration examples: {len(missing)} classes ({named}{more})")
@@ -232,6 +157,8 @@ def _chosen(recipe: Recipe, splits: Splits, facts: DataFacts | None, *, world_si
         checked = own_network and isinstance(splits.train, EncodedImages)
         found = contradictions(facts, recipe) if checked else []
         return SetUp(recipe, tuple(f"warning: {text}" for text in found))
+    if recipe.model.weights and own_network and "model.backbone" in recipe.train.automatic:
+        recipe = _with_backbone_of_weights(recipe)
     values = choose_settings(facts, recipe)
     parts = world_size * recipe.train.accumulate
     values["train.batch_size"] = -(-values["train.batch_size"] // parts) * parts
@@ -241,9 +168,22 @@ def _chosen(recipe: Recipe, splits: Splits, facts: DataFacts | None, *, world_si
     chosen = _with_heads(recipe, chosen, len(facts.class_counts))
     machine = _machine(chosen)
     speed = Speed(chosen, splits, machine, len(facts.class_counts))
-    chosen = _fit_time(recipe, chosen, facts, speed)
-    notes = [_summary(facts, chosen, speed.run_seconds(chosen, facts))]
     wanted = values["train.epochs"]
+    chosen = _fit_time(recipe, chosen, facts, speed)
+    notes = []
+    if "data.cross_fitting" in recipe.train.automatic and _is_too_small(splits, recipe):
+        crossed, whole = _cross_fitted(chosen, facts, splits)
+        seconds = speed.run_seconds(crossed, whole)
+        if chosen.train.epochs >= wanted and seconds <= RESERVE * 3600 * chosen.train.hours:
+            chosen, facts = crossed, whole
+        else:
+            least = int(splits.calibration_counts_C.min())
+            notes.append(
+                f"warning: the smallest class has {least} calibration images, so operating points are uncertain; "
+                f"--data.cross_fitting {CROSS_FITTING_FOLDS} chooses them on all training images, in about "
+                f"{rough_duration(seconds)}"
+            )
+    notes.insert(0, _summary(facts, chosen, speed.run_seconds(chosen, facts)))
     if chosen.train.epochs < min(wanted, MIN_EPOCHS) and "train.epochs" in recipe.train.automatic:
         hours = wanted * speed.epoch_seconds(chosen, facts) / 3600 / RESERVE
         notes.append(
@@ -254,21 +194,51 @@ def _chosen(recipe: Recipe, splits: Splits, facts: DataFacts | None, *, world_si
     return SetUp(chosen, tuple(notes))
 
 
+def _with_backbone_of_weights(recipe: Recipe) -> Recipe:
+    """The recipe with the backbone that its weights belong to, which is then no longer automatic."""
+    backbone = backbone_of_weights(recipe.model.weights)
+    left = tuple(name for name in recipe.train.automatic if name != "model.backbone")
+    return recipe.model_copy(
+        update={
+            "model": recipe.model.model_copy(update={"backbone": backbone}),
+            "train": recipe.train.model_copy(update={"automatic": left}),
+        }
+    )
+
+
+def _is_too_small(splits: Splits, recipe: Recipe) -> bool:
+    """Whether a calibration split that is held out by default has too few images of a class, and may be left out."""
+    held_out = splits.calibration_indices is not None and not recipe.data.calibration_per_class
+    chooses_epoch = recipe.train.patience or recipe.train.keep == "best"
+    if not held_out or chooses_epoch or recipe.refit.run or recipe.refit.method not in ("none", "balanced"):
+        return False
+    return bool(splits.calibration_counts_C.min() < MIN_CALIBRATION_IMAGES)
+
+
+def _cross_fitted(recipe: Recipe, facts: DataFacts, splits: Splits) -> tuple[Recipe, DataFacts]:
+    """The recipe with cross-fitting, and the facts about its data: calibration images are training images."""
+    counts = tuple((splits.class_counts_C + splits.calibration_counts_C).tolist())
+    data = recipe.data.model_copy(update={"cross_fitting": CROSS_FITTING_FOLDS})
+    return recipe.model_copy(update={"data": data}), replace(facts, class_counts=counts, calibration=0)
+
+
 def read_facts(recipe: Recipe, splits: Splits) -> DataFacts | None:
     """What the headers of all files say about the data; None for rows of features.
 
     Raises:
         UnreadableImageError: a file is damaged, and `data.unreadable` is `stop`.
     """
-    counts, calibration = tuple(splits.class_counts_C.tolist()), len(splits.calibration)
+    counts, calibration, test = tuple(splits.class_counts_C.tolist()), len(splits.calibration), len(splits.test)
     train = splits.train
     if isinstance(train, EncodedImages):
         parts = {"train": train, "calibration": splits.calibration, "test": splits.test}
         found = check_headers(parts, limits_of(recipe.data), unreadable=recipe.data.unreadable)["train"]
-        return DataFacts(side=found.side, grey=found.grey, class_counts=counts, calibration=calibration)
+        return DataFacts(side=found.side, grey=found.grey, class_counts=counts, calibration=calibration, test=test)
     if isinstance(train, LabelledImages):
         height, width, channels = train.example_shape
-        return DataFacts(side=min(height, width), grey=channels == 1, class_counts=counts, calibration=calibration)
+        return DataFacts(
+            side=min(height, width), grey=channels == 1, class_counts=counts, calibration=calibration, test=test
+        )
     return None
 
 
@@ -277,9 +247,13 @@ def _summary(facts: DataFacts, recipe: Recipe, seconds: float | None) -> str:
     text = f"{facts.describe()} -> {recipe.data.image_size} px"
     if seconds is None:
         return f"{text}, {recipe.train.epochs} epochs"
-    threads = recipe.train.threads or torch.get_num_threads()
+    threads, folds = recipe.train.threads or torch.get_num_threads(), recipe.data.cross_fitting
+    networks = f" of each of {folds + 1} networks (cross-fitting)" if folds else ""
+    network = recipe.model.backbone
+    if recipe.model.weights:
+        network += f" from {Path(recipe.model.weights).name}"
     return (
-        f"{text}, {recipe.model.backbone}, {recipe.train.epochs} epochs, about {rough_duration(seconds)} on "
+        f"{text}, {network}, {recipe.train.epochs} epochs{networks}, about {rough_duration(seconds)} on "
         f"{threads} thread{'s' if threads > 1 else ''}"
     )
 
@@ -317,7 +291,8 @@ def _machine(recipe: Recipe) -> Machine:
 
 def _fit_time(recipe: Recipe, chosen: Recipe, facts: DataFacts, speed: Speed) -> Recipe:
     """Lower the side of large images, then the number of epochs, until the run fits into `train.hours`."""
-    opened, budget = set(recipe.train.automatic), RESERVE * 3600 * chosen.train.hours - FINISH_SECONDS
+    opened = set(recipe.train.automatic)
+    budget = RESERVE * 3600 * chosen.train.hours - speed.fixed_seconds(chosen, facts)
     if "data.image_size" in opened and chosen.data.image_size > SMALL_SIDE:
         for side in (one for one in LARGE_SIDES if one <= chosen.data.image_size):
             values = {"data.image_size": side, **augmentation_settings(facts, side)}

@@ -167,9 +167,13 @@ def _feeds(
 
 
 def scored_split(prepared: Prepared) -> Examples:
-    """The split that is scored after every epoch: calibration; test in a protocol without a calibration split."""
+    """The split that is scored after every epoch: calibration; if it is empty, test in LDAM-DRW's protocol, else none.
+
+    An empty split is not scored: the final network of cross-fitting has no calibration examples.
+    """
     splits: Splits = prepared.splits
-    scored: Examples = splits.test if prepared.recipe.data.protocol == PROTOCOL else splits.calibration
+    scores_test = not len(splits.calibration) and prepared.recipe.data.protocol == PROTOCOL
+    scored: Examples = splits.test if scores_test else splits.calibration
     return scored
 
 

@@ -117,7 +117,7 @@ class Observer(Protocol):
         """Called with lines about the set-up of a new run, before it starts."""
 
     def started(self, recipe: Recipe, info: RunInfo, epochs_done: int) -> None:
-        """Called once, before the first step; `info` is the content of run.json."""
+        """Called before the first step of each network that is trained; `info` is the content of its run.json."""
 
     def step(self, step: int, steps: int) -> None:
         """Called after every step; `step` counts from 1 in each epoch of `steps` steps."""
@@ -186,6 +186,21 @@ def epoch_line(record: EpochRecord, epochs: int) -> str:
     return "  ".join(parts)
 
 
+def network_number(recipe: Recipe) -> str:
+    """Such as `network 2/4, ` with cross-fitting, whose final network is the last; empty for a single network."""
+    folds, fold = recipe.data.cross_fitting, recipe.data.fold
+    return f"network {fold or folds + 1}/{folds + 1}, " if folds else ""
+
+
+def epochs_later(recipe: Recipe) -> float:
+    """Epochs of the networks that cross-fitting trains after this one, in units of an epoch of this one.
+
+    An epoch of the final network has all folds, one of the others all but one.
+    """
+    folds, fold = recipe.data.cross_fitting, recipe.data.fold
+    return total_epochs(recipe) * (folds - fold + folds / (folds - 1)) if fold else 0.0
+
+
 class Watch(ProgressDisplay):
     """Observer of a training run that shows its progress; a context manager.
 
@@ -198,6 +213,8 @@ class Watch(ProgressDisplay):
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}")
         )
         self._epochs = self._done = self._first = 0
+        self._later = 0.0
+        self._network = ""
         self._began = self._said = 0.0
         self._bar = self._progress.add_task("training", total=None, left="")
 
@@ -213,6 +230,7 @@ class Watch(ProgressDisplay):
     def started(self, recipe: Recipe, info: RunInfo, epochs_done: int) -> None:
         """Describe the run: network, data and machine; for a resumed run also the epochs that are done."""
         self._epochs = total_epochs(recipe)
+        self._later, self._network = epochs_later(recipe), network_number(recipe)
         machine, data = info.machine, info.data
         how = [machine.device, machine.precision, f"{machine.threads} threads"]
         how += ["compiled"] if machine.compile else []
@@ -234,7 +252,7 @@ class Watch(ProgressDisplay):
 
     def step(self, step: int, steps: int) -> None:
         """Show the current step and the time left: in the progress bar, or in a line if the last one is long ago."""
-        where = f"epoch {min(self._done + 1, self._epochs)}/{self._epochs}, step {step}/{steps}"
+        where = f"{self._network}epoch {min(self._done + 1, self._epochs)}/{self._epochs}, step {step}/{steps}"
         if not self._progress.disable:
             self._progress.update(self._bar, description=where, left=self._left(step / steps))
         elif time.monotonic() - self._said >= SECONDS_BETWEEN_LINES and step < steps:
@@ -243,8 +261,8 @@ class Watch(ProgressDisplay):
     def epoch(self, record: EpochRecord) -> None:
         """Advance the progress bar and print the line of a finished epoch."""
         self._finish_epoch(record)
-        left = f"  {self._left()}" if self._done < self._epochs else ""
-        self.say(epoch_line(record, self._epochs) + left)
+        left = f"  {self._left()}" if self._done < self._epochs + self._later else ""
+        self.say(self._network + epoch_line(record, self._epochs) + left)
 
     def _finish_epoch(self, record: EpochRecord) -> None:
         self._done = record.epoch + 1
@@ -255,4 +273,5 @@ class Watch(ProgressDisplay):
         trained = self._done + part - self._first
         if trained <= 0:
             return ""
-        return time_left((time.monotonic() - self._began) / trained * (self._epochs - self._done - part))
+        left = self._epochs + self._later - self._done - part
+        return time_left((time.monotonic() - self._began) / trained * left)

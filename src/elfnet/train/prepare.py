@@ -169,7 +169,7 @@ def load_checked_data(recipe: Recipe) -> tuple[Splits, Normalisation]:
     splits = load_splits(recipe.data)
     for threshold in recipe.exits.search:
         parse_threshold(threshold, classes=len(splits.class_names))
-    if recipe.data.protocol != PROTOCOL:
+    if len(splits.calibration):
         _refuse_one_class(splits.calibration.labels_N)
     if recipe.train.prune:
         require_floor(recipe.train.prune_floor, splits.class_counts_C, splits.class_names)

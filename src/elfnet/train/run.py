@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from elfnet.data.ldam_drw import PROTOCOL
 from elfnet.errors import WorkError
 from elfnet.methods.refit.build import FITTED
 from elfnet.models.flops import costly_exits, count_cost
@@ -23,8 +22,9 @@ from elfnet.run.checkpoint import Checkpoint, is_finished, signature_of_run
 from elfnet.run.directory import RunDirectory
 from elfnet.run.info import RunInfo
 from elfnet.run.log import EpochRecord
-from elfnet.train.automatic import adopt_known, set_up
+from elfnet.train.automatic import adopt_known, set_up_in_rank0
 from elfnet.train.build import Assembled, assemble, scored_split, second_stage_network, second_stage_state
+from elfnet.train.cross_fitting import train_folds
 from elfnet.train.distributed import DistributedContext
 from elfnet.train.external_network import require_same_network
 from elfnet.train.launch import (
@@ -62,7 +62,8 @@ def train_recipe(
         overwrite: remove the run in `out` first.
         observer: is told about the start, every step and every epoch; None shows the progress and the time left on
             standard error, and `elfnet.train.Silent()` shows nothing.
-        stop_after: called after every epoch with the number of epochs done. True in any process stops the run.
+        stop_after: called after every epoch of a network with the number of its epochs. True in any process stops the
+            run.
         launch: how many processes train together. Each of several processes runs the caller's whole script.
         network: trained in place instead of the recipe's own network (see `attach_exits`). The model section of the
             recipe is then not used, and every later call that runs the network needs `network` too.
@@ -94,18 +95,29 @@ def train_recipe(
         processes = _start_processes(recipe, run, launch, stack, resume=resume, overwrite=overwrite)
         observer = (observer or stack.enter_context(Watch())) if processes.is_rank0 else Silent()
         with report_lost_processes(launch):
-            recipe = _set_up(recipe, run, processes, observer, overwrite=overwrite, own_network=network is None)
+            recipe = set_up_in_rank0(recipe, run, processes, observer, overwrite=overwrite, own_network=network is None)
             prepared = prepare(recipe, run, processes, overwrite=overwrite, given=network)
             if prepared.saved is None:
                 for text in costly_exits(count_cost(prepared.final_network, prepared.image_shape)):
                     observer.note(f"warning: {text}")
-            stored = processes.broadcast_from_rank0(
-                lambda: open_or_create_run(prepared, run, overwrite=overwrite).model_dump_json(exclude_unset=True)
-            )
-            info = RunInfo.model_validate_json(stored)
-            set_up_machine(recipe, info, processes)
-            _train_stages(prepared, run, info, observer, stop_after)
+            info = _open_or_create(prepared, run, overwrite=overwrite)
+
+            def train_fold(fold: Prepared, directory: RunDirectory) -> bool:
+                return _train_stages(
+                    fold, directory, _open_or_create(fold, directory, overwrite=False), observer, stop_after
+                )
+
+            if train_folds(prepared, run, train_fold, observer, given=network):
+                _train_stages(prepared, run, info, observer, stop_after)
     return run
+
+
+def _open_or_create(prepared: Prepared, run: RunDirectory, *, overwrite: bool) -> RunInfo:
+    """Open or create a run in rank 0, and return its run.json in every process."""
+    stored = prepared.processes.broadcast_from_rank0(
+        lambda: open_or_create_run(prepared, run, overwrite=overwrite).model_dump_json(exclude_unset=True)
+    )
+    return RunInfo.model_validate_json(stored)
 
 
 def _start_processes(
@@ -124,28 +136,6 @@ def _start_processes(
         processes.broadcast_from_rank0(lambda: stack.enter_context(run.lock()))
         processes.broadcast_from_rank0(lambda: check_directory(run, recipe, resume=resume, overwrite=overwrite))
     return processes
-
-
-def _set_up(
-    recipe: Recipe,
-    run: RunDirectory,
-    processes: DistributedContext,
-    observer: Observer,
-    *,
-    overwrite: bool,
-    own_network: bool,
-) -> Recipe:
-    """Check the files of a new run and resolve its automatic settings, in rank 0; an existing run has done so."""
-    if processes.any(processes.is_rank0 and run.exists() and not overwrite):
-        return recipe
-
-    def in_rank0() -> str:
-        ready = set_up(recipe, world_size=processes.world_size, own_network=own_network)
-        for line in ready.notes:
-            observer.note(line)
-        return ready.recipe.model_dump_json()
-
-    return Recipe.model_validate_json(processes.broadcast_from_rank0(in_rank0))
 
 
 def open_or_create_run(prepared: Prepared, run: RunDirectory, *, overwrite: bool) -> RunInfo:
@@ -174,13 +164,15 @@ def _train_stages(
     info: RunInfo,
     observer: Observer,
     stop_after: Callable[[int], bool] | None,
-) -> None:
-    """Train all stages that are not finished, each from the weights of the one before."""
+) -> bool:
+    """Train all stages that are not finished, each from the weights of the one before; returns whether it stopped."""
     recipe, network, stage, saved = prepared.recipe, prepared.network, prepared.stage, prepared.saved
+    set_up_machine(recipe, info, prepared.processes)
     state = restore(prepared, run, info)
     observer.started(recipe, info, state.epochs_done)
+    stopped = False
     if saved is not None and is_finished(recipe, saved):
-        return
+        return stopped
     loggers = open_loggers(run, recipe, state.epochs_done) if prepared.processes.is_rank0 else []
     loop = _Loop(prepared, run, info, observer, stop_after, loggers)
     try:
@@ -200,6 +192,7 @@ def _train_stages(
     finally:
         for logger in loggers:
             logger.close()
+    return stopped
 
 
 @dataclass(frozen=True)
@@ -254,12 +247,13 @@ class _Loop:
         record = assembled.trainer.run_epoch(state.epochs_done)
         processes.average_statistics(network, evaluated)
         score = None
-        if (state.epochs_done + 1) % recipe.train.evaluate_every == 0 or state.epochs_done + 1 == stage.end:
+        is_due = (state.epochs_done + 1) % recipe.train.evaluate_every == 0 or state.epochs_done + 1 == stage.end
+        if is_due and len(scored_split(self.prepared)):
             score = self._score(evaluated, assembled)
         seconds = time.perf_counter() - began
         known: dict[str, object] = {"seconds": round(seconds, 3)}
-        if recipe.data.protocol == PROTOCOL:
-            # For the log only: nothing is chosen by it, and no checkpoint is kept.
+        if not len(self.prepared.splits.calibration):
+            # Of the test split, for the log only: nothing is chosen by it, and no checkpoint is kept.
             known["test_accuracy"], score = score, None
         known["calibration_balanced_accuracy"] = score
         if self.prepared.recipe.refit.method == "balanced":

@@ -63,11 +63,13 @@ def training_curves(record: RunRecord) -> FigureOrReason:
     if not record.epochs:
         return NoFigure(name, NO_LOG)
     epochs, data = record.epochs, record.info.data
+    accuracy = f"balanced accuracy at full depth on the calibration split (n = {data.calibration:,})"
+    if not data.calibration:
+        accuracy = "no accuracy, because there is no calibration split"
     return RunFigure(
         name,
         "Training curves",
-        f"Loss on the training split (n = {data.train:,}), learning rate at the end of each epoch, and balanced "
-        f"accuracy at full depth on the calibration split (n = {data.calibration:,}).",
+        f"Loss on the training split (n = {data.train:,}), learning rate at the end of each epoch, and {accuracy}.",
         lambda: draw_training_curves(
             [one.epoch for one in epochs],
             loss_S=[one.loss for one in epochs],

@@ -49,10 +49,7 @@ def operating_points(record: RunRecord) -> OperatingPoints:
     """Return accuracy by group, cost and exit shares of each operating point."""
     family = record.family
     units = " ".join(note for note in (record.cost_note, record.time_note, record.mix_note) if note)
-    caption = (
-        f"{record.measured_on}. {units} Thresholds chosen on the {family.split} split, n = {family.n:,}. A dash means "
-        f"no examples."
-    )
+    caption = f"{record.measured_on}. {units} Thresholds chosen on the {family.chosen_on}. A dash means no examples."
     if record.plain:
         return OperatingPoints(_points_table(record, ["full"], caption))
     names, notes = family.names(), _notes(record)

@@ -174,7 +174,7 @@ def _provenance(record: RunRecord) -> Table:
         ("data fingerprint", Cell(info.data.fingerprint, code=True)),
         ("checkpoint (sha256)", Cell(results.checkpoint_sha256, code=True)),
         ("training split", f"n = {info.data.train:,}"),
-        ("thresholds chosen on", f"{family.split} split, n = {family.n:,}"),
+        ("thresholds chosen on", family.chosen_on),
         ("results measured on", f"{results.split} split, n = {results.n:,}"),
         ("confidence scale of the paper's rule", scales),
         (

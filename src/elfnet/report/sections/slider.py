@@ -70,7 +70,7 @@ def budget_rules(record: RunRecord) -> tuple[BudgetRule, ...]:
     uniform = BudgetRule("highest threshold, the same at all exits", _curve_points(record))
     if record.plain:
         return (uniform,)
-    family = BudgetRule(f"most accurate point of the family on the {record.family.split} split", _family_points(record))
+    family = BudgetRule(f"most accurate point of the family on the {record.family.chosen_on}", _family_points(record))
     return uniform, family
 
 
