@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from elfnet.data.sources.features import FeatureRows
 
 from elfnet.calibrate.cross_fitting import cross_fitted_table
 from elfnet.calibrate.fit import RiskPoints, request_from_recipe
@@ -15,6 +14,7 @@ from elfnet.calibrate.run import calibrate_run, measure_run
 from elfnet.data import build
 from elfnet.data.build import load_splits
 from elfnet.data.folds import hold_out_fold
+from elfnet.data.sources.arrays import FeatureRows
 from elfnet.data.splits import Splits
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.run import evaluate_run
@@ -170,9 +170,7 @@ def test_the_time_left_counts_the_networks_to_come(recipe: Recipe) -> None:
 
 
 @pytest.mark.slow
-def test_the_run_is_exported(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The progress bars of torch's exporter would leave a thread running.
-    monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)
+def test_the_run_is_exported(recipe: Recipe, tmp_path: Path) -> None:
     run = train_recipe(recipe, tmp_path / "run", observer=Silent())
     measure_run(run, calibrate_run(run))
     export_run(run, tmp_path / "run.onnx", measure_memory=None)
