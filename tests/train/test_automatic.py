@@ -161,9 +161,12 @@ def test_a_sweep_is_timed_once(root: Path, tmp_path: Path, fixed_speed: list[str
     assert fixed_speed == ["resnet14"]
 
 
-def test_features_have_no_automatic_settings(tmp_path: Path) -> None:
+def test_of_feature_rows_only_cross_fitting_is_chosen(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "rows.npz", X=rng.normal(size=(60, 4)).astype(np.float32), y=np.arange(60) % 2)
+    ready = set_up(load_recipe("features", {"data.train": str(tmp_path / "rows.npz")}))
+    assert ready.recipe.data.cross_fitting == 3
+    assert ready.notes[0].startswith("a tenth of the smallest class would be 3 calibration rows: cross-fitting with 3 ")
     recipe = load_recipe("features", {"data.train": str(tmp_path / "rows.npz"), "train.automatic": ["train.epochs"]})
     with pytest.raises(RequestError, match=r"train.automatic=train.epochs needs images"):
         set_up(recipe)

@@ -122,12 +122,7 @@ def _data_notes(recipe: Recipe, splits: Splits) -> list[str]:
 def _chosen(recipe: Recipe, splits: Splits, facts: DataFacts | None, *, world_size: int, own_network: bool) -> SetUp:
     """Resolve the automatic settings; for arguments see `set_up`."""
     if facts is None:
-        if recipe.train.automatic:
-            raise RequestError(
-                f"train.automatic={','.join(recipe.train.automatic)} needs images, and data.source="
-                f"{recipe.data.source} has rows of features; leave it out"
-            )
-        return SetUp(recipe)
+        return _chosen_for_rows(recipe, splits)
     if not recipe.train.automatic:
         # Images in memory have the size that they have.
         checked = own_network and isinstance(splits.train, EncodedImages)
@@ -167,6 +162,25 @@ def _chosen(recipe: Recipe, splits: Splits, facts: DataFacts | None, *, world_si
         )
     notes += [f"warning: {text}" for text in contradictions(facts, chosen)]
     return SetUp(chosen, tuple(notes))
+
+
+def _chosen_for_rows(recipe: Recipe, splits: Splits) -> SetUp:
+    """Resolve the automatic settings of feature rows: only cross-fitting, whose networks take little time here."""
+    opened = [name for name in recipe.train.automatic if name != "data.cross_fitting"]
+    if opened:
+        raise RequestError(
+            f"train.automatic={','.join(opened)} needs images, and data.source={recipe.data.source} has rows of "
+            "features; leave it out"
+        )
+    if not recipe.train.automatic or not _is_too_small(splits, recipe):
+        return SetUp(resolve(recipe, {}))
+    chosen = resolve(recipe, {"data.cross_fitting": CROSS_FITTING_FOLDS})
+    least = int(splits.calibration_counts_C.min())
+    note = (
+        f"a tenth of the smallest class would be {least} calibration rows: cross-fitting with {CROSS_FITTING_FOLDS} "
+        "more networks instead (--data.cross_fitting 0 turns it off)"
+    )
+    return SetUp(chosen, (note,))
 
 
 def _with_backbone_of_weights(recipe: Recipe) -> Recipe:
