@@ -188,11 +188,11 @@ def test_ignored_files_and_classes_without_calibration_examples_are_named(root: 
     Image.new("L", (20, 20)).save(root / "c" / "second.png")
     notes = set_up(folder(root)).notes
     assert "warning: ignored files: 1 .heic; convert .heic to JPEG or PNG to use them" in notes
-    assert "warning: without calibration examples: 1 classes (c)" in notes
+    assert "warning: without calibration examples: 1 class (c)" in notes
     (root / "c" / "second.png").unlink()
     notes = set_up(open_folder(root)).notes
     assert "(cross-fitting)" in notes[0]
-    assert "warning: without calibration examples: 1 classes (c)" in notes
+    assert "warning: without calibration examples: 1 class (c)" in notes
 
 
 def test_the_backbone_follows_from_the_weights(root: Path, tmp_path: Path) -> None:

@@ -95,15 +95,16 @@ def set_up(recipe: Recipe, *, world_size: int = 1, own_network: bool = True) -> 
 def _data_notes(recipe: Recipe, splits: Splits) -> list[str]:
     """What is not as the user may think: files that are not used, classes that calibration does not see."""
     notes = []
-    if recipe.data.source == "folder" and recipe.data.root:
-        root = Path(recipe.data.root).expanduser()
-        places = [Path(recipe.data.train).expanduser()] if recipe.data.train else split_folders(root).values()
+    data = recipe.data
+    if data.source == "folder":
+        found = split_folders(Path(data.root).expanduser())
+        named = {"train": data.train, "calibration": data.calibration, "test": data.test}
+        places = found | {split: Path(text).expanduser() for split, text in named.items() if text}
         ignored: Counter[str] = Counter()
-        for place in places:
+        for place in places.values():
             ignored.update(list_folder(place).ignored if place is not None else {})
         notes += [f"warning: {line}" for line in [ignored_line(ignored)] if line]
-    if recipe.data.cross_fitting and not recipe.data.fold:
-        data = recipe.data
+    if data.cross_fitting and not data.fold:
         fold_N = held_out_in_fold(
             splits.train, classes=len(splits.class_names), folds=data.cross_fitting, seed=data.subset_seed
         )
@@ -113,9 +114,10 @@ def _data_notes(recipe: Recipe, splits: Splits) -> list[str]:
         # A protocol without a calibration split says so itself.
         missing = splits.missing_from_calibration if len(splits.calibration) else ()
     if missing:
-        named = ", ".join(splits.class_names[label] for label in missing[:MAX_NAMED])
+        listed = ", ".join(splits.class_names[label] for label in missing[:MAX_NAMED])
         more = " ..." if len(missing) > MAX_NAMED else ""
-        notes.append(f"warning: without calibration examples: {len(missing)} classes ({named}{more})")
+        classes = "1 class" if len(missing) == 1 else f"{len(missing)} classes"
+        notes.append(f"warning: without calibration examples: {classes} ({listed}{more})")
     return notes
 
 
