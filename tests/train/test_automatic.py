@@ -16,7 +16,7 @@ from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import Recipe
 from elfnet.run.info import Machine
 from elfnet.sweep.grid import SweepDirectory, expand_grid, resolve_automatic
-from elfnet.train import speed
+from elfnet.train import automatic, speed
 from elfnet.train.automatic import rough_duration, set_up
 from elfnet.train.logging import Silent
 from elfnet.train.run import train_recipe
@@ -96,6 +96,13 @@ def test_cross_fitting_is_only_offered_if_it_does_not_fit_the_time(root: Path) -
 )
 def test_cross_fitting_is_not_chosen_where_a_calibration_split_is_wanted(root: Path, settings: dict[str, Any]) -> None:
     assert set_up(open_folder(root, **settings)).recipe.data.cross_fitting == 0
+
+
+def test_cross_fitting_is_not_chosen_for_a_table_that_would_not_fit(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(automatic, "MAX_CROSS_FITTED", 73)  # 37 training images of two classes
+    assert set_up(open_folder(root)).recipe.data.cross_fitting == 0
 
 
 def test_cross_fitting_is_not_chosen_with_enough_calibration_images(root: Path) -> None:

@@ -46,6 +46,8 @@ HEAD_FILTERS = (0, 64, 48, 32, 24, 16, 12, 8, 4)
 MAX_FIRST_EXIT, MAX_HEADS = 0.10, 0.12
 """Largest cost of the first exit, and of all early heads together, relative to the plain backbone."""
 MAX_NAMED = 10
+MAX_CROSS_FITTED = 50_000_000
+"""Logits per exit of the table of all training examples up to which cross-fitting is chosen; 200 MB per exit."""
 RESERVE = 0.9
 """Part of the time budget that is planned."""
 
@@ -202,6 +204,8 @@ def _is_too_small(splits: Splits, recipe: Recipe) -> bool:
     held_out = splits.calibration_indices is not None and not recipe.data.calibration_per_class
     chooses_epoch = recipe.train.patience or recipe.train.keep == "best"
     if not held_out or chooses_epoch or recipe.refit.run or recipe.refit.method not in ("none", "balanced"):
+        return False
+    if len(splits.train) * len(splits.class_names) > MAX_CROSS_FITTED:
         return False
     return bool(splits.calibration_counts_C.min() < MIN_CALIBRATION_IMAGES)
 
