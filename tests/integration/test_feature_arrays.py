@@ -31,6 +31,7 @@ def recipe_and_rows(place: Path) -> tuple[Recipe, NDArray[np.float32]]:
     settings: dict[str, Any] = {
         "data.train": str(place / "records.npz"),
         "data.group_column": "patient",
+        "data.cross_fitting": 0,
         "train.epochs": 10,
         "train.batch_size": 16,
         "train.threads": 1,

@@ -143,10 +143,14 @@ def limits_of(data: DataRecipe) -> Limits:
     )
 
 
+def available_cores() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def workers_of(data: DataRecipe) -> int:
     """The number of loader processes of a recipe; -1 means one per core, at most `MAX_WORKERS`."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, MAX_WORKERS) if data.workers < 0 else data.workers
+    return min(available_cores(), MAX_WORKERS) if data.workers < 0 else data.workers
 
 
 def images_as_evaluated(data: DataRecipe, images: EncodedImages) -> Pixels:
