@@ -28,7 +28,7 @@ import numpy as np
 from write_cifar_folder import write_split
 from write_own_folders import splits_of
 
-from elfnet.calibrate.family import Family
+from elfnet.calibrate.point_family import Family
 from elfnet.data.build import load_source, load_splits
 from elfnet.data.splits import make_splits
 from elfnet.data.types import LabelledImages

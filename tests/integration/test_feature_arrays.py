@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from elfnet.calibrate.run import calibrate_run, measure_run
 from elfnet.cli.main import main
 from elfnet.errors import RequestError
-from elfnet.export.from_run import model_of_run
+from elfnet.export.read_run import model_of_run
 from elfnet.export.run import export_run
 from elfnet.inference.bundle.one_file import open_one_file
 from elfnet.inference.model import Model, load

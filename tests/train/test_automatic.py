@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from elfnet.data.build import load_splits
 from elfnet.errors import RequestError, WorkError
 from elfnet.models.build import build_network
-from elfnet.models.pretrained import export_backbone
+from elfnet.models.weights import export_backbone
 from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import Recipe
 from elfnet.run.info import Machine

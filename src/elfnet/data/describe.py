@@ -17,8 +17,8 @@ from elfnet.data.check_files import DeepCheck
 from elfnet.data.images.files import PathTable
 from elfnet.data.long_tail import GROUP_NAMES, FrequencyGroups
 from elfnet.data.sources.arrays import features as feature_source
+from elfnet.data.sources.file_listing import Listing, number_groups
 from elfnet.data.sources.folder import list_folder, split_folders
-from elfnet.data.sources.listing import Listing, number_groups
 from elfnet.data.sources.lists import read_listing
 from elfnet.data.splits import Splits, held_out_by_default
 from elfnet.data.types import Ints, SourceRequest

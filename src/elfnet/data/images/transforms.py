@@ -13,10 +13,10 @@ from functools import partial
 
 import numpy as np
 
+from elfnet.data.images.augmentation_policies import Policy
 from elfnet.data.images.decode import Limits
 from elfnet.data.images.files import Decoder, EncodedImages
 from elfnet.data.images.operations import Hole, cutout, random_erasing
-from elfnet.data.images.policies import Policy
 from elfnet.data.images.resize import Choose, Part, Pixels, centre_crop_box, flipped, random_crop_box
 from elfnet.recipe.schema import DataRecipe
 
