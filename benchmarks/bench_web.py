@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -104,11 +105,12 @@ def time_per_image(page: Any, model: Model, pixels: np.ndarray[Any, Any], point:
 
 
 def main(name: str) -> None:
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if find_spec("playwright") is None or chromium is None or not PACKAGE.is_dir():
+        print("bench_web: left out, it needs Chromium, playwright, and 'npm ci --ignore-scripts' in examples/browser")
+        return
     from playwright.sync_api import sync_playwright
 
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None or not PACKAGE.is_dir():
-        sys.exit("bench_web needs Chromium, and 'npm ci --ignore-scripts' in examples/browser")
     bundle = open_one_file(Path(find_model(name)))
     model = load(bundle.path, threads=1)
     shape = model.preprocess.shape

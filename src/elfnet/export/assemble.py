@@ -193,12 +193,15 @@ def _normalise(
         before.add("Reshape", divided, shape, into=features.name)
         value = helper.make_tensor_value_info(FEATURES, TensorProto.FLOAT, ["batch", channels * height * width])
     else:
-        # The order of `Preprocess.normalise`, so that every value is the same in its last bit.
-        pixels = before.add("Cast", IMAGES, to=TensorProto.FLOAT)
-        scaled = before.add("Div", pixels, before.constant(255, np.float32))
-        centred = before.add("Sub", scaled, before.constant(preprocess.mean, np.float32))
-        divided = before.add("Div", centred, before.constant(preprocess.std, np.float32))
-        before.add("Transpose", divided, into=features.name, perm=[0, 3, 1, 2])
+        # The order of `Preprocess.normalise`, so that every value is the same in its last bit. Transposed first: one
+        # number per channel takes less time on whole planes than on every third value.
+        planes = before.add("Transpose", IMAGES, perm=[0, 3, 1, 2])
+        scaled = before.add("Div", before.cast(planes, TensorProto.FLOAT), before.constant(255, np.float32))
+        mean, std = (
+            before.constant(np.reshape(values, (1, channels, 1, 1)), np.float32)
+            for values in (preprocess.mean, preprocess.std)
+        )
+        before.add("Div", before.add("Sub", scaled, mean), std, into=features.name)
         value = helper.make_tensor_value_info(IMAGES, TensorProto.UINT8, ["batch", height, width, channels])
     main.nodes += before.nodes
     main.weights += before.weights
