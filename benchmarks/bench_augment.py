@@ -13,8 +13,8 @@ import torch
 from PIL import Image
 
 from bench_training_step import BATCH, batch, ours
+from elfnet.data.images.augmentation_policies import AutoAugment, Policy, RandAugment, TrivialAugment
 from elfnet.data.images.operations import OPERATIONS
-from elfnet.data.images.policies import AutoAugment, Policy, RandAugment, TrivialAugment
 from elfnet.data.images.transforms import Augmentation
 from elfnet.data.loading.feed import BatchSource, SampledFeed, TrainingBatch
 from elfnet.data.loading.memory import AugmentedSource, CropFlipSource

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from elfnet.calibrate.family import Family
-from elfnet.export.from_run import open_parts, split_images
+from elfnet.calibrate.point_family import Family
 from elfnet.export.onnx import export_stages
+from elfnet.export.read_run import open_parts, split_images
 from elfnet.inference.backends.build import open_backend
 from elfnet.inference.engine import Backend, Engine
 from elfnet.inference.timing import Images, batches_of, time_point

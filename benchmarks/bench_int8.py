@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.calibrate.family import Family
+from elfnet.calibrate.point_family import Family
 from elfnet.data.build import load_splits
 from elfnet.data.loading.normalise import Normalisation
 from elfnet.errors import RequestError
-from elfnet.export.from_run import RunParts, open_parts, split_images
 from elfnet.export.onnx import export_stages
+from elfnet.export.read_run import RunParts, open_parts, split_images
 from elfnet.export.variants import make_variant
 from elfnet.inference.backends.onnxruntime import OnnxBackend
 from elfnet.inference.engine import Answers, Engine, join_answers

@@ -23,7 +23,7 @@ import onnx
 import torch
 from onnx import helper
 
-from elfnet.calibrate.family import Family
+from elfnet.calibrate.point_family import Family
 from elfnet.data.build import load_splits
 from elfnet.data.loading.build import evaluation_batches
 from elfnet.data.loading.normalise import Normalisation
@@ -33,7 +33,7 @@ from elfnet.inference.backends.onnxruntime import OnnxBackend, open_session, ses
 from elfnet.inference.bundle.one_file import OneFile, open_one_file
 from elfnet.inference.bundle.stage_graph import in_stage
 from elfnet.inference.engine import Engine
-from elfnet.inference.point_inputs import PointInputs
+from elfnet.inference.graph_inputs import PointInputs
 from elfnet.inference.timing import Images, batches_of, taking_turns
 from elfnet.pretrained.names import find_model
 from elfnet.recipe.schema import Recipe

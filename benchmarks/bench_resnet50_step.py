@@ -24,10 +24,10 @@ from elfnet.losses.weighting import weighted_batch_mean
 from elfnet.models.build import build_network
 from elfnet.models.flops import count_cost
 from elfnet.run.info import Machine
+from elfnet.train.epoch_statistics import EpochStatistics
 from elfnet.train.forward import ExitingForward
 from elfnet.train.machine import choose_machine
 from elfnet.train.optimizer import build_optimizer
-from elfnet.train.statistics import EpochStatistics
 from timing import interleaved, ratio, write_results
 
 SIDE, IMAGENET, INATURALIST = 224, 1000, 8142

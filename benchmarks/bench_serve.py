@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from elfnet.export.from_run import split_images
+from elfnet.export.read_run import split_images
 from elfnet.export.run import export_run
 from elfnet.inference.engine import Answers
 from elfnet.inference.model import Model, load

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from elfnet.export.from_run import RunParts, open_parts, split_images
 from elfnet.export.onnx import export_stages
+from elfnet.export.read_run import RunParts, open_parts, split_images
 from elfnet.inference.backends.build import open_backend
 from elfnet.inference.engine import Backend, Engine
 from elfnet.inference.timing import Images, batches_of

@@ -26,10 +26,10 @@ from elfnet.losses.weighting import weighted_batch_mean
 from elfnet.models.build import build_network
 from elfnet.models.flops import count_cost
 from elfnet.run.info import Machine
+from elfnet.train.epoch_statistics import EpochStatistics
 from elfnet.train.forward import ExitingForward
 from elfnet.train.machine import choose_machine, tune_malloc
 from elfnet.train.optimizer import WeightAverage, build_optimizer
-from elfnet.train.statistics import EpochStatistics
 from timing import interleaved, ratio, write_results
 
 BATCH, CLASSES, ROUNDS = 128, 10, 12

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elfnet.calibrate.confidence import fit_scales
-from elfnet.calibrate.family import Family
 from elfnet.calibrate.line_search import measured_point
-from elfnet.calibrate.per_exit import family_for_budgets
+from elfnet.calibrate.per_exit_search import family_for_budgets
+from elfnet.calibrate.point_family import Family
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.policy_replay import compute_confidences, replay
 

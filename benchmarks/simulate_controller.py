@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from drifting_stream import BATCH, LENGTH, Stream, make_stream, run, synthetic_table
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.inference.controller.controllers import BatteryBudget, BatteryController, CostController, LatencyController
-from elfnet.inference.controller.stepper import Ladder
+from elfnet.inference.controller.ladder import Ladder
 from elfnet.inference.controller.target import ControlSettings
 from timing import write_results
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from elfnet import atomic
 from elfnet.calibrate.confidence import choose_confidence
-from elfnet.calibrate.per_exit import geometric_policy, thresholds_for_budget
+from elfnet.calibrate.per_exit_search import geometric_policy, thresholds_for_budget
 from elfnet.evaluate.bootstrap import paired_bootstrap
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.policy_replay import compute_confidences, replay

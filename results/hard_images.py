@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from elfnet import atomic
-from elfnet.calibrate.family import Family
+from elfnet.calibrate.point_family import Family
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.policy_replay import compute_confidences, replay
 from elfnet.run.directory import open_run

@@ -22,7 +22,7 @@ import tqdm
 from markupsafe import Markup
 
 from elfnet.calibrate.measured_cost import MeasuredCost
-from elfnet.export import from_run
+from elfnet.export import read_run
 from elfnet.report import svg
 from elfnet.report.html import DrawnFigure
 from elfnet.run.directory import file_lock
@@ -52,9 +52,9 @@ def _progress_bars_without_thread() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def measure_times() -> Iterator[Callable[..., MeasuredCost]]:
     """`times_of_run` as it is. Commands measure with torch: ONNX Runtime needs an export, which takes seconds."""
-    real = from_run.times_of_run
+    real = read_run.times_of_run
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(from_run, "times_of_run", partial(real, backend="torch"))
+        patch.setattr(read_run, "times_of_run", partial(real, backend="torch"))
         yield real
 
 

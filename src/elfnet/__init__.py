@@ -6,14 +6,14 @@ The names below are imported when they are first used, so that `import elfnet` i
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from elfnet.processor import hide_unusable_amx
+from elfnet.cpu_features import hide_unusable_amx
 from elfnet.version import __version__
 
 if TYPE_CHECKING:
     from elfnet.calibrate.confidence import fit_scales
-    from elfnet.calibrate.family import Family
-    from elfnet.calibrate.fit import FamilyRequest, fit_family
-    from elfnet.calibrate.per_exit import geometric_policy, thresholds_for_budget, thresholds_for_floor
+    from elfnet.calibrate.fit_points import FamilyRequest, fit_family
+    from elfnet.calibrate.per_exit_search import geometric_policy, thresholds_for_budget, thresholds_for_floor
+    from elfnet.calibrate.point_family import Family
     from elfnet.calibrate.risk.control import control_risk, control_risks
     from elfnet.calibrate.run import calibrate_run, measure_run
     from elfnet.estimator.classifier import ELFClassifier
@@ -46,8 +46,8 @@ _HOME = {
     "CostController": "elfnet.inference.controller.controllers",
     "ELFClassifier": "elfnet.estimator.classifier",
     "ExitTable": "elfnet.evaluate.exit_table",
-    "Family": "elfnet.calibrate.family",
-    "FamilyRequest": "elfnet.calibrate.fit",
+    "Family": "elfnet.calibrate.point_family",
+    "FamilyRequest": "elfnet.calibrate.fit_points",
     "LatencyController": "elfnet.inference.controller.controllers",
     "Model": "elfnet.inference.model",
     "Prediction": "elfnet.inference.model",
@@ -63,10 +63,10 @@ _HOME = {
     "evaluate_run": "elfnet.evaluate.run",
     "export_network": "elfnet.export.network",
     "export_run": "elfnet.export.run",
-    "fit_family": "elfnet.calibrate.fit",
+    "fit_family": "elfnet.calibrate.fit_points",
     "fit_scales": "elfnet.calibrate.confidence",
     "from_blocks": "elfnet.models.attach.attach",
-    "geometric_policy": "elfnet.calibrate.per_exit",
+    "geometric_policy": "elfnet.calibrate.per_exit_search",
     "legal_cuts": "elfnet.models.attach.cuts",
     "load": "elfnet.inference.model",
     "load_recipe": "elfnet.recipe.load",
@@ -75,8 +75,8 @@ _HOME = {
     "open_run": "elfnet.run.directory",
     "recipe_names": "elfnet.recipe.load",
     "replay": "elfnet.evaluate.policy_replay",
-    "thresholds_for_budget": "elfnet.calibrate.per_exit",
-    "thresholds_for_floor": "elfnet.calibrate.per_exit",
+    "thresholds_for_budget": "elfnet.calibrate.per_exit_search",
+    "thresholds_for_floor": "elfnet.calibrate.per_exit_search",
     "train_recipe": "elfnet.train.run",
     "write_report": "elfnet.report",
 }

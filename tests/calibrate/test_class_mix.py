@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from elfnet.calibrate.class_mix import exits_that_beat_the_last, mean_and_error, parse_mix, weighted_to
-from elfnet.calibrate.family import Family
-from elfnet.calibrate.fit import FamilyRequest, RiskPoints, fit_family
+from elfnet.calibrate.fit_points import FamilyRequest, RiskPoints, fit_family
 from elfnet.calibrate.line_search import measured_point
-from elfnet.calibrate.per_exit import family_for_budgets, thresholds_for_floor
+from elfnet.calibrate.per_exit_search import family_for_budgets, thresholds_for_floor
+from elfnet.calibrate.point_family import Family
 from elfnet.calibrate.risk.bounds import TooFewExamplesError
 from elfnet.calibrate.risk.control import control_risk
 from elfnet.errors import RequestError

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elfnet.calibrate.family import Family
-from elfnet.calibrate.fit import Adjust, FamilyRequest, RiskPoints, fit_family, spaced_budgets
+from elfnet.calibrate.fit_points import Adjust, FamilyRequest, RiskPoints, fit_family, spaced_budgets
 from elfnet.calibrate.measured_cost import MeasuredCost
+from elfnet.calibrate.point_family import Family
 from elfnet.calibrate.run import results_on
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable

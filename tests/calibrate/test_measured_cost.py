@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from elfnet.calibrate.family import Family
-from elfnet.calibrate.fit import FamilyRequest, fit_family
+from elfnet.calibrate.fit_points import FamilyRequest, fit_family
 from elfnet.calibrate.measured_cost import MeasuredCost, TimeBudget, parse_budget
+from elfnet.calibrate.point_family import Family
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.policy_replay import replay

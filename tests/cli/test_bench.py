@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from elfnet.calibrate.family import Family
 from elfnet.calibrate.measured_cost import MeasuredCost
+from elfnet.calibrate.point_family import Family
 from elfnet.cli.bench import _points_by_reason
 from elfnet.evaluate.policy_replay import replay
 from elfnet.evaluate.run import evaluate_run

@@ -188,7 +188,7 @@ def test_the_summary_shows_counts_groups_and_ratio() -> None:
     assert "examples: 2,170 train, 80 calibration" in shown
     assert "imbalance ratio: 180  (largest class 1,800, smallest 10)" in shown
     assert "many 2 classes / 2,160 examples, medium -, few 1 classes" in shown  # an empty group is a dash, never 0
-    assert "without calibration examples: 1 classes (class 1)" in shown
+    assert "without calibration examples: 1 class (class 1)" in shown
     assert "after hold-out by 'elfnet train': 1,500 train, 200 calibration, 470 test" in shown
     assert "ignored files: 3 .heic, 1 .txt; convert .heic to JPEG or PNG" in shown
 

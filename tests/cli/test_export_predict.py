@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from elfnet.calibrate.family import Family
+from elfnet.calibrate.point_family import Family
 from elfnet.cli.main import main
 from elfnet.cli.output import Columns, Csv, FileProgress, JsonLines
 from elfnet.export import run as module

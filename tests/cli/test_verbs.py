@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elfnet.calibrate.family import Family
 from elfnet.calibrate.measured_cost import MeasuredCost
+from elfnet.calibrate.point_family import Family
 from elfnet.cli.main import VERBS
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.policy_replay import replay
-from elfnet.export import from_run
+from elfnet.export import read_run
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -60,7 +60,7 @@ def test_train_measures_times_with_onnx_runtime(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(from_run, "times_of_run", measure_times)
+    monkeypatch.setattr(read_run, "times_of_run", measure_times)
     code, out, _ = elfnet("train", tiny_recipe, "--train.epochs", 1, "--out", tmp_path / "run")
     assert code == 0
     assert "ms" in out

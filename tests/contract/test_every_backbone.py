@@ -10,8 +10,8 @@ from elfnet.exits.training_rule import TrainingRule
 from elfnet.models.build import BACKBONES, build_network
 from elfnet.models.flops import count_cost
 from elfnet.models.msdnet import PackedBackbone
-from elfnet.models.pretrained import published_names
 from elfnet.models.staged import StagedNetwork
+from elfnet.models.weights import published_names
 from elfnet.train.forward import ExitingForward
 
 CLASSES = 7

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from elfnet.calibrate.family import Family
 from elfnet.calibrate.line_search import measured_point
+from elfnet.calibrate.point_family import Family
 from elfnet.data.build import load_splits
 from elfnet.data.types import LabelledImages
 from elfnet.evaluate.policy_replay import compute_confidences

@@ -15,8 +15,8 @@ import onnxruntime  # type: ignore[import-untyped]
 import pytest
 from numpy.typing import NDArray
 
-from elfnet.calibrate.family import Family
 from elfnet.calibrate.line_search import measured_point
+from elfnet.calibrate.point_family import Family
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.policy_replay import confidences_for_policy, replay
@@ -25,7 +25,7 @@ from elfnet.exits.policy import NEVER, Policy
 from elfnet.export.assemble import assemble
 from elfnet.inference.backends.onnxruntime import OnnxBackend
 from elfnet.inference.engine import Engine
-from elfnet.inference.point_inputs import ALL_LEAVE, PointInputs, rounded_threshold
+from elfnet.inference.graph_inputs import ALL_LEAVE, PointInputs, rounded_threshold
 from elfnet.inference.preprocess import Preprocess
 
 EXAMPLES = 60

@@ -16,14 +16,14 @@ import pytest
 from numpy.typing import NDArray
 
 import elfnet
-from elfnet.calibrate.fit import FamilyRequest, fit_family
+from elfnet.calibrate.fit_points import FamilyRequest, fit_family
 from elfnet.data.build import load_splits
 from elfnet.data.loading.normalise import Normalisation
 from elfnet.errors import RequestError
 from elfnet.evaluate.run import evaluate_run
 from elfnet.export import run as export_module
 from elfnet.export import variants as module
-from elfnet.export.from_run import open_parts, split_images
+from elfnet.export.read_run import open_parts, split_images
 from elfnet.export.run import export_run
 from elfnet.export.variants import MadeVariant, make_variant, require_worth_it, time_ratio
 from elfnet.inference.backends.onnxruntime import OnnxBackend

@@ -13,17 +13,17 @@ from PIL import Image
 from run_files import change_json
 
 import elfnet
-from elfnet.calibrate.family import Family
+from elfnet.calibrate.point_family import Family
 from elfnet.data.build import load_splits
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.policy_replay import replay
 from elfnet.evaluate.run import evaluate_run
 from elfnet.export import run as module
-from elfnet.export.from_run import model_of_run
 from elfnet.export.onnx import export_stages
+from elfnet.export.read_run import model_of_run
 from elfnet.export.run import Exported, export_run
 from elfnet.inference.bundle.manifest import PeakMemory
-from elfnet.inference.bundle.memory import peak_resident_bytes
+from elfnet.inference.bundle.peak_memory import peak_resident_bytes
 from elfnet.models.staged import StagedNetwork
 from elfnet.run.checkpoint import load_checkpoint
 from elfnet.run.directory import RunDirectory

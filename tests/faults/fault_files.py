@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from elfnet.calibrate.family import Family
+from elfnet.calibrate.point_family import Family
 from elfnet.data.sources.cifar_pickle import read_pickled_dict
 from elfnet.data.sources.lists import read_annotations, read_list
 from elfnet.data.sources.tables import read_table

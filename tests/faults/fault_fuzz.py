@@ -114,7 +114,7 @@ def _target(name: str, directory: Path) -> Callable[[bytes], object]:
     import atheris
 
     with atheris.instrument_imports(include=["elfnet", "tomllib", "json", "csv", "python_multipart", "zipfile"]):
-        from elfnet.calibrate.family import Family
+        from elfnet.calibrate.point_family import Family
         from elfnet.data.images.decode import Limits, decode
         from elfnet.data.sources.lists import read_annotations, read_list
         from elfnet.data.sources.tables import read_table

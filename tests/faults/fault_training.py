@@ -148,7 +148,9 @@ def _check(outcomes: Outcomes, run: RunDirectory, code: int, expected: _Referenc
 
 def _recipe(run: RunDirectory, seed: int) -> Recipe:
     rows = str(run.root.parent / ROWS)
-    return load_recipe("features/elf-ce-drw", {**SETTINGS, "data.train": rows, "train.seed": seed})
+    return load_recipe(
+        "features/elf-ce-drw", {**SETTINGS, "data.train": rows, "data.cross_fitting": 0, "train.seed": seed}
+    )
 
 
 def _is_of_seed(run: RunDirectory, seed: int) -> bool:

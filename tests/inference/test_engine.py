@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.hooks import RemovableHandle
 
-from elfnet.calibrate.family import Family
 from elfnet.calibrate.line_search import fixed_points, measured_point
 from elfnet.calibrate.measured_cost import MeasuredCost
+from elfnet.calibrate.point_family import Family
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.policy_replay import Replay, compute_confidences, confidences_for_policy, replay

@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from elfnet.calibrate.family import Family
 from elfnet.calibrate.line_search import fixed_points
+from elfnet.calibrate.point_family import Family
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.policy_replay import confidences_for_policy, replay

@@ -17,7 +17,7 @@ from lightning_fabric import Fabric
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from elfnet.data.images.policies import RandAugment
+from elfnet.data.images.augmentation_policies import RandAugment
 from elfnet.data.images.transforms import Augmentation
 from elfnet.data.loading.feed import BatchSource, SampledFeed, TrainingBatch
 from elfnet.data.loading.memory import AugmentedSource, FeatureSource

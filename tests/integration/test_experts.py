@@ -12,14 +12,14 @@ import pytest
 import torch
 
 import elfnet
-from elfnet.calibrate.family import Family
-from elfnet.calibrate.fit import FamilyRequest, fit_family
+from elfnet.calibrate.fit_points import FamilyRequest, fit_family
+from elfnet.calibrate.point_family import Family
 from elfnet.calibrate.run import calibrate_run, measure_run
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.policy_replay import replay
 from elfnet.evaluate.run import evaluate_run
-from elfnet.export.from_run import model_of_run, split_images
+from elfnet.export.read_run import model_of_run, split_images
 from elfnet.export.run import export_run
 from elfnet.inference.bundle.one_file import open_one_file
 from elfnet.inference.engine import Answers

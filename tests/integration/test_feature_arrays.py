@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from elfnet.calibrate.run import calibrate_run, measure_run
 from elfnet.cli.main import main
 from elfnet.errors import RequestError
-from elfnet.export.from_run import model_of_run
+from elfnet.export.read_run import model_of_run
 from elfnet.export.run import export_run
 from elfnet.inference.bundle.one_file import open_one_file
 from elfnet.inference.model import Model, load
@@ -31,6 +31,7 @@ def recipe_and_rows(place: Path) -> tuple[Recipe, NDArray[np.float32]]:
     settings: dict[str, Any] = {
         "data.train": str(place / "records.npz"),
         "data.group_column": "patient",
+        "data.cross_fitting": 0,
         "train.epochs": 10,
         "train.batch_size": 16,
         "train.threads": 1,

@@ -14,13 +14,13 @@ import pytest
 import torch
 from torch import nn
 
-from elfnet.calibrate.family import Family
+from elfnet.calibrate.point_family import Family
 from elfnet.calibrate.run import calibrate_run, measure_run
 from elfnet.data.build import load_splits
 from elfnet.errors import RequestError
 from elfnet.evaluate.policy_replay import replay
 from elfnet.evaluate.run import evaluate_run
-from elfnet.export.from_run import model_of_run
+from elfnet.export.read_run import model_of_run
 from elfnet.export.run import export_run
 from elfnet.inference.model import load
 from elfnet.models.attach.attach import attach_exits, from_blocks

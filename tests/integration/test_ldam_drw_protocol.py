@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elfnet.calibrate.fit import FamilyRequest
+from elfnet.calibrate.fit_points import FamilyRequest
 from elfnet.calibrate.run import calibrate_run, measure_run
 from elfnet.data import build
 from elfnet.data.build import fewer_than_requested, load_source
@@ -19,8 +19,8 @@ from elfnet.recipe.schema import DataRecipe
 from elfnet.report import write_report
 from elfnet.reproduce.untuned import untuned_point
 from elfnet.run.directory import RunDirectory
+from elfnet.train.epoch_statistics import best_test_epoch
 from elfnet.train.run import train_recipe
-from elfnet.train.statistics import best_test_epoch
 
 SETTINGS = {
     "data.protocol": "ldam-drw",

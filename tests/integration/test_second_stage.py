@@ -17,7 +17,7 @@ from torch import nn
 from elfnet.calibrate.run import calibrate_run, measure_run
 from elfnet.errors import ElfnetError
 from elfnet.evaluate.run import evaluate_run
-from elfnet.export.from_run import model_of_run
+from elfnet.export.read_run import model_of_run
 from elfnet.export.run import Exported, export_run
 from elfnet.inference.model import load
 from elfnet.methods.refit.classifiers import classifier_tensor

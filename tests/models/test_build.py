@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from elfnet.errors import RequestError
 from elfnet.models.build import build_network, load_initial_weights, network_of, network_signature, resolve_defaults
 from elfnet.models.cifar_resnet import BasicBlock
-from elfnet.models.pretrained import export_backbone
+from elfnet.models.weights import export_backbone
 from elfnet.recipe.schema import ModelRecipe
 
 

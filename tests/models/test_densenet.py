@@ -8,7 +8,7 @@ from torch.nn import functional
 from elfnet.errors import RequestError
 from elfnet.models.build import build_network
 from elfnet.models.densenet import SMALLEST_IMAGE
-from elfnet.models.pretrained import export_backbone
+from elfnet.models.weights import export_backbone
 
 State = dict[str, Tensor]
 

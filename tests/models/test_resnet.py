@@ -6,9 +6,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from elfnet.models.build import build_network
-from elfnet.models.pretrained import export_backbone
 from elfnet.models.resnet import initialise_fan_out
 from elfnet.models.staged import StagedNetwork
+from elfnet.models.weights import export_backbone
 
 State = dict[str, Tensor]
 

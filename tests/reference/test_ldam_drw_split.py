@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from elfnet.data.ldam_drw import MEAN, STD, indices_sha256, ldam_drw_indices, ldam_drw_splits
+from elfnet.data.ldam_drw_protocol import MEAN, STD, indices_sha256, ldam_drw_indices, ldam_drw_splits
 from elfnet.data.long_tail import class_counts
 from elfnet.data.sources.cifar import CIFAR10, CIFAR100, Release, load_cifar
 

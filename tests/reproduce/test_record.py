@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elfnet.calibrate.family import Family
+from elfnet.calibrate.point_family import Family
 from elfnet.evaluate.bootstrap import paired_bootstrap
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.policy_replay import Replay, replay

@@ -15,8 +15,8 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from starlette.testclient import TestClient
 
-from elfnet.calibrate.family import Family
 from elfnet.calibrate.line_search import fixed_points
+from elfnet.calibrate.point_family import Family
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.inference.engine import Engine
 from elfnet.inference.model import Model

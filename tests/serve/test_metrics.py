@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from elfnet.calibrate.family import Family
+from elfnet.calibrate.point_family import Family
 from elfnet.inference.engine import Answers
 from elfnet.inference.model import Model
 from elfnet.serve.metrics import RecentAnswers, stability_index

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from elfnet.calibrate.family import Family
+from elfnet.calibrate.point_family import Family
 from elfnet.inference.engine import Engine, all_exit_logits
 from elfnet.inference.model import Model
 from elfnet.serve.responses import explain

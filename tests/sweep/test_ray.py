@@ -21,8 +21,8 @@ from PIL import Image
 
 from elfnet.calibrate.run import calibrate_run
 from elfnet.cli.main import main
-from elfnet.cluster import in_short, ray_cluster
 from elfnet.errors import RequestError
+from elfnet.ray_cluster import in_short, ray_cluster
 from elfnet.recipe.load import load_recipe
 from elfnet.sweep import run as sweep_run
 from elfnet.train.run import train_recipe

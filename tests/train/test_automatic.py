@@ -11,12 +11,12 @@ from safetensors.torch import save_file
 from elfnet.data.build import load_splits
 from elfnet.errors import RequestError, WorkError
 from elfnet.models.build import build_network
-from elfnet.models.pretrained import export_backbone
+from elfnet.models.weights import export_backbone
 from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import Recipe
 from elfnet.run.info import Machine
 from elfnet.sweep.grid import SweepDirectory, expand_grid, resolve_automatic
-from elfnet.train import speed
+from elfnet.train import automatic, speed
 from elfnet.train.automatic import rough_duration, set_up
 from elfnet.train.logging import Silent
 from elfnet.train.run import train_recipe
@@ -98,6 +98,13 @@ def test_cross_fitting_is_not_chosen_where_a_calibration_split_is_wanted(root: P
     assert set_up(open_folder(root, **settings)).recipe.data.cross_fitting == 0
 
 
+def test_cross_fitting_is_not_chosen_for_a_table_that_would_not_fit(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(automatic, "MAX_CROSS_FITTED", 73)  # 37 training images of two classes
+    assert set_up(open_folder(root)).recipe.data.cross_fitting == 0
+
+
 def test_cross_fitting_is_not_chosen_with_enough_calibration_images(root: Path) -> None:
     for number in range(12, 48):
         Image.new("L", (20, 20)).save(root / "b" / f"{number}.png")
@@ -161,9 +168,12 @@ def test_a_sweep_is_timed_once(root: Path, tmp_path: Path, fixed_speed: list[str
     assert fixed_speed == ["resnet14"]
 
 
-def test_features_have_no_automatic_settings(tmp_path: Path) -> None:
+def test_of_feature_rows_only_cross_fitting_is_chosen(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "rows.npz", X=rng.normal(size=(60, 4)).astype(np.float32), y=np.arange(60) % 2)
+    ready = set_up(load_recipe("features", {"data.train": str(tmp_path / "rows.npz")}))
+    assert ready.recipe.data.cross_fitting == 3
+    assert ready.notes[0].startswith("a tenth of the smallest class would be 3 calibration rows: cross-fitting with 3 ")
     recipe = load_recipe("features", {"data.train": str(tmp_path / "rows.npz"), "train.automatic": ["train.epochs"]})
     with pytest.raises(RequestError, match=r"train.automatic=train.epochs needs images"):
         set_up(recipe)
@@ -185,11 +195,11 @@ def test_ignored_files_and_classes_without_calibration_examples_are_named(root: 
     Image.new("L", (20, 20)).save(root / "c" / "second.png")
     notes = set_up(folder(root)).notes
     assert "warning: ignored files: 1 .heic; convert .heic to JPEG or PNG to use them" in notes
-    assert "warning: without calibration examples: 1 classes (c)" in notes
+    assert "warning: without calibration examples: 1 class (c)" in notes
     (root / "c" / "second.png").unlink()
     notes = set_up(open_folder(root)).notes
     assert "(cross-fitting)" in notes[0]
-    assert "warning: without calibration examples: 1 classes (c)" in notes
+    assert "warning: without calibration examples: 1 class (c)" in notes
 
 
 def test_the_backbone_follows_from_the_weights(root: Path, tmp_path: Path) -> None:

@@ -10,26 +10,26 @@ from elfnet.lazy import lazy_names
 
 if TYPE_CHECKING:
     from elfnet.calibrate.confidence import fit_scales
-    from elfnet.calibrate.family import Family
-    from elfnet.calibrate.fit import FamilyRequest, fit_family
+    from elfnet.calibrate.fit_points import FamilyRequest, fit_family
     from elfnet.calibrate.operating_point import OperatingPoint
-    from elfnet.calibrate.per_exit import geometric_policy, thresholds_for_budget, thresholds_for_floor
+    from elfnet.calibrate.per_exit_search import geometric_policy, thresholds_for_budget, thresholds_for_floor
+    from elfnet.calibrate.point_family import Family
     from elfnet.calibrate.risk.control import control_risk, control_risks
     from elfnet.calibrate.run import calibrate_run, measure_run
 
 _MODULES = {
-    "Family": "elfnet.calibrate.family",
-    "FamilyRequest": "elfnet.calibrate.fit",
+    "Family": "elfnet.calibrate.point_family",
+    "FamilyRequest": "elfnet.calibrate.fit_points",
     "OperatingPoint": "elfnet.calibrate.operating_point",
     "calibrate_run": "elfnet.calibrate.run",
     "control_risk": "elfnet.calibrate.risk.control",
     "control_risks": "elfnet.calibrate.risk.control",
-    "fit_family": "elfnet.calibrate.fit",
+    "fit_family": "elfnet.calibrate.fit_points",
     "fit_scales": "elfnet.calibrate.confidence",
-    "geometric_policy": "elfnet.calibrate.per_exit",
+    "geometric_policy": "elfnet.calibrate.per_exit_search",
     "measure_run": "elfnet.calibrate.run",
-    "thresholds_for_budget": "elfnet.calibrate.per_exit",
-    "thresholds_for_floor": "elfnet.calibrate.per_exit",
+    "thresholds_for_budget": "elfnet.calibrate.per_exit_search",
+    "thresholds_for_floor": "elfnet.calibrate.per_exit_search",
 }
 
 __all__ = [

@@ -8,8 +8,8 @@ import numpy as np
 
 from elfnet.calibrate.calibration_table import ROUNDING, require_calibration
 from elfnet.calibrate.class_mix import mean_and_error
-from elfnet.calibrate.family import Family
 from elfnet.calibrate.operating_point import Expected, OperatingPoint, most_accurate
+from elfnet.calibrate.point_family import Family
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.metrics import measure

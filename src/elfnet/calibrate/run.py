@@ -7,11 +7,11 @@ from numpy.typing import NDArray
 
 from elfnet.calibrate.class_mix import weighted_to
 from elfnet.calibrate.cross_fitting import cross_fitted_table, without_promises
-from elfnet.calibrate.family import MULTIPLY_ADDS, Family
-from elfnet.calibrate.fit import FamilyRequest, RiskPoints, fit_family, fixed_family, request_from_recipe
+from elfnet.calibrate.fit_points import FamilyRequest, RiskPoints, fit_family, fixed_family, request_from_recipe
 from elfnet.calibrate.held_out import FOLDS, held_out_accuracies
 from elfnet.calibrate.measured_cost import MeasuredCost
-from elfnet.data.ldam_drw import PROTOCOL
+from elfnet.calibrate.point_family import MULTIPLY_ADDS, Family
+from elfnet.data.ldam_drw_protocol import PROTOCOL
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.metrics import by_exit, measure

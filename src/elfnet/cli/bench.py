@@ -135,7 +135,7 @@ def _point_names(text: str | None, names: list[str]) -> list[str]:
 def _open_model(args: argparse.Namespace) -> "tuple[Model, Images]":
     """Return the model and the preprocessed images to measure it on."""
     if (Path(args.model) / "recipe.toml").is_file():
-        from elfnet.export.from_run import model_of_run, split_images
+        from elfnet.export.read_run import model_of_run, split_images
         from elfnet.run.directory import open_run
 
         if args.variant is not None:

@@ -225,7 +225,10 @@ def _summary_lines(facts: Facts) -> list[str]:
     if missing := facts.get("missing_from_calibration"):
         names = [facts["per_class"][label]["name"] for label in missing[:MAX_LISTED]]
         shown = ", ".join(names) + (" ..." if len(missing) > MAX_LISTED else "")
-        lines.append(f"without calibration examples: {len(missing)} classes ({shown})")
+        classes = "1 class" if len(missing) == 1 else f"{len(missing)} classes"
+        lines.append(f"without calibration examples: {classes} ({shown})")
+    if facts.get("cross_fitting"):
+        lines.append("few calibration images: 'elfnet train' uses cross-fitting instead, if the time allows it")
     for split, column in facts.get("group_column", {}).items():
         lines.append(f"{split}: {column['groups']:,} groups that stay together, the largest of {column['largest']:,}")
     return lines + (_file_lines(facts["files"]) if "files" in facts else [])

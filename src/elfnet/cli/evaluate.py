@@ -84,7 +84,7 @@ def run(words: Sequence[str]) -> int:
         )
         return _compare(args.run, first, args.against, second, as_json=args.json)
 
-    from elfnet.calibrate.family import Family
+    from elfnet.calibrate.point_family import Family
     from elfnet.calibrate.run import results_on
 
     other_weights = args.checkpoint != "last" or args.fresh_statistics
@@ -119,7 +119,7 @@ def _as_calibrated(run: "RunDirectory", table: "ExitTable") -> "ExitTable":
     """The table with the logit adjustment of the run's policy, if the policy belongs to these weights."""
     from dataclasses import replace
 
-    from elfnet.calibrate.family import Family
+    from elfnet.calibrate.point_family import Family
 
     if not run.policy_file.is_file():
         return table

@@ -16,7 +16,8 @@ from elfnet.inference.predict_files import Classified
 from elfnet.progress import ProgressDisplay
 
 if TYPE_CHECKING:
-    from elfnet.run.results import PointResults, Results
+    from elfnet.run.results import Results
+
 DASH = "–"
 """Stands for a missing value."""
 
@@ -65,6 +66,8 @@ def points_table(
         only: names of the points to show; None for all.
         milliseconds: mean time per image of each point; None if times were not measured.
     """
+    from elfnet.run.results import same_points
+
     exits = len(results.exits)
     shown = {
         name: point
@@ -72,7 +75,7 @@ def points_table(
         if (all_points or point.rule not in BASELINES or name in ("accurate", "economic"))
         and (only is None or name in only)
     }
-    rows = _same_policies(shown)
+    rows = same_points(shown)
     # Equal on a balanced split.
     balanced = any(abs(point.accuracy - point.balanced_accuracy) > 5e-4 for point in shown.values())
     caption = f"accuracy in %; cost in {results.cost_unit}"
@@ -86,31 +89,19 @@ def points_table(
     for name in (*accuracies, "mean cost", "worst cost", *(["ms per image"] if milliseconds else [])):
         table.add_column(name, justify="right")
     table.add_column(f"share at exit 1..{exits}, %" if exits > 1 else "exits", justify="right")
-    for name, point in rows.items():
+    for name, same in rows.items():
+        point = shown[name]
         table.add_row(
-            escape(name),
+            escape(", ".join(same)),
             percent(point.accuracy),
             *([percent(point.balanced_accuracy)] if balanced else []),
             *(percent(point.accuracy_by_group[group]) for group in ("many", "medium", "few")),
             f"{point.mean_cost:.3f}",
             f"{point.worst_cost:.3f}",
-            *([f"{milliseconds[name.partition(', ')[0]]:.3g}"] if milliseconds else []),
+            *([f"{milliseconds[name]:.3g}"] if milliseconds else []),
             shares(point.exit_share) if exits > 1 else "1",
         )
     return table
-
-
-def _same_policies(points: Mapping[str, "PointResults"]) -> dict[str, "PointResults"]:
-    """Points by name; points that do the same are one entry under their joined names.
-
-    `accurate` is not named beside `full`: it is another point only if it is more accurate.
-    """
-    names: dict[tuple[object, ...], list[str]] = {}
-    for name, point in points.items():
-        key = (tuple(point.thresholds), point.accuracy, point.mean_cost, tuple(point.exit_share))
-        names.setdefault(key, []).append(name)
-    joined = ((one[0], [name for name in one if (one[0], name) != ("full", "accurate")]) for one in names.values())
-    return {", ".join(same): points[first] for first, same in joined}
 
 
 def exits_table(results: "Results") -> Table:

@@ -146,7 +146,7 @@ def _open_model(path: str, point: str | float | None, settings: dict[str, Any]) 
             raise RequestError(
                 f"--variant is for bundles, and {path} is a run; export it with --int8 or --bfloat16 first"
             )
-        from elfnet.export.from_run import model_of_run
+        from elfnet.export.read_run import model_of_run
         from elfnet.run.directory import open_run
 
         model = model_of_run(open_run(path), **settings)

@@ -99,7 +99,7 @@ def _finish(trained: "RunDirectory", *, as_json: bool) -> None:
     from elfnet.calibrate.run import calibrate_run, measure_run
     from elfnet.report import write_model_card, write_report
     from elfnet.report.record import read_run
-    from elfnet.train.statistics import best_test_epoch
+    from elfnet.train.epoch_statistics import best_test_epoch
 
     device = trained.info().machine.device
     times, untimed = _times(trained)
@@ -130,7 +130,7 @@ def _finish(trained: "RunDirectory", *, as_json: bool) -> None:
 
 def _times(run: "RunDirectory") -> "tuple[MeasuredCost | None, tuple[str, ...]]":
     """Return the time of the stages on this machine, or a note that says why it is not measured."""
-    from elfnet.export.from_run import times_of_run
+    from elfnet.export.read_run import times_of_run
 
     try:
         return times_of_run(run), ()

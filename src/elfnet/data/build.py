@@ -5,7 +5,7 @@ from pathlib import Path
 
 from elfnet.data.folds import hold_out_fold
 from elfnet.data.images.files import EncodedImages
-from elfnet.data.ldam_drw import PROTOCOL, ldam_drw_splits
+from elfnet.data.ldam_drw_protocol import PROTOCOL, ldam_drw_splits
 from elfnet.data.long_tail import FrequencyGroups
 from elfnet.data.sources import arrays, cifar, digits, folder, hub, lists
 from elfnet.data.sources.arrays import FeatureRows

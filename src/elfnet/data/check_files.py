@@ -14,7 +14,7 @@ import numpy as np
 from elfnet.data.images.decode import Limits, UnreadableImageError, image_size, read_header
 from elfnet.data.images.files import EncodedImages, ImageFiles
 from elfnet.data.images.silence import silent_decoders
-from elfnet.data.sources.listing import Listing
+from elfnet.data.sources.file_listing import Listing
 from elfnet.data.types import Ints
 from elfnet.errors import RequestError
 

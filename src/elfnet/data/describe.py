@@ -17,11 +17,12 @@ from elfnet.data.check_files import DeepCheck
 from elfnet.data.images.files import PathTable
 from elfnet.data.long_tail import GROUP_NAMES, FrequencyGroups
 from elfnet.data.sources.arrays import features as feature_source
+from elfnet.data.sources.file_listing import Listing, number_groups
 from elfnet.data.sources.folder import list_folder, split_folders
-from elfnet.data.sources.listing import Listing, number_groups
 from elfnet.data.sources.lists import read_listing
 from elfnet.data.splits import Splits, held_out_by_default
 from elfnet.data.types import Ints, SourceRequest
+from elfnet.recipe.automatic import MIN_CALIBRATION_IMAGES
 
 Listings = dict[str, Listing]
 """The listing of each split by its name: `train`, and possibly `calibration` and `test`."""
@@ -82,6 +83,7 @@ def describe_listing(listings: Listings, groups: FrequencyGroups, deep: DeepChec
         kept = held_out_by_default(count_SC["train"], calibration="calibration" in missing, test="test" in missing)
         facts["after_hold_out"] = {split: int(count_C.sum()) for split, count_C in kept.items()}
         if "calibration" in kept:
+            facts["cross_fitting"] = bool(kept["calibration"].min() < MIN_CALIBRATION_IMAGES)
             facts["missing_from_calibration"] = np.flatnonzero(kept["calibration"] == 0).tolist()
     ignored: Counter[str] = Counter()
     for one in listings.values():

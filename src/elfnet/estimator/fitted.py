@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from elfnet.calibrate.family import Family
-from elfnet.calibrate.fit import fixed_family
+from elfnet.calibrate.fit_points import fixed_family
+from elfnet.calibrate.point_family import Family
 from elfnet.calibrate.run import calibrate_run
 from elfnet.data.long_tail import take_from_each_class
 from elfnet.evaluate.run import evaluate_run

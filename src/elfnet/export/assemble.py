@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from elfnet.calibrate.family import Family
+from elfnet.calibrate.point_family import Family
 from elfnet.errors import RequestError
 from elfnet.exits.policy import NEVER
 from elfnet.export.exit_nodes import BatchNodes, OneImageNodes
@@ -23,7 +23,7 @@ from elfnet.export.policy_nodes import PolicyNodes
 from elfnet.export.stage_nodes import StageGraph, computed_again, copied, in_a_row, read_stage
 from elfnet.inference.bundle.one_file import NORMALISE
 from elfnet.inference.bundle.stage_graph import FEATURES
-from elfnet.inference.point_inputs import IMAGES, ROWS, PointInputs
+from elfnet.inference.graph_inputs import IMAGES, ROWS, PointInputs
 from elfnet.inference.preprocess import Preprocess
 
 ImageInput = Literal["uint8", "float32", "features"]

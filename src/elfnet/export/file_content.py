@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from elfnet.calibrate.family import Family
 from elfnet.calibrate.operating_point import most_accurate
+from elfnet.calibrate.point_family import Family
 from elfnet.export.assemble import ImageInput, assemble
 from elfnet.inference.bundle.manifest import MultiplyAdds, Preprocessing, Provenance
 from elfnet.inference.bundle.one_file import FileManifest, FileVariant, sealed
-from elfnet.inference.point_inputs import PointInputs
+from elfnet.inference.graph_inputs import PointInputs
 from elfnet.inference.preprocess import Preprocess
 from elfnet.models.flops import count_cost
 from elfnet.models.staged import StagedNetwork

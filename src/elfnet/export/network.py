@@ -13,8 +13,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from elfnet import atomic
-from elfnet.calibrate.family import Family
-from elfnet.calibrate.fit import FamilyRequest, fit_family
+from elfnet.calibrate.fit_points import FamilyRequest, fit_family
+from elfnet.calibrate.point_family import Family
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.run import logits_of

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.calibrate.family import Family
+from elfnet.calibrate.point_family import Family
 from elfnet.errors import WorkError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.exits.policy import NEVER, Policy

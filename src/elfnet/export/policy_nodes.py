@@ -12,10 +12,10 @@ import math
 import numpy as np
 from onnx import TensorProto
 
-from elfnet.calibrate.family import Family
+from elfnet.calibrate.point_family import Family
 from elfnet.exits.policy import NEVER
 from elfnet.export.graph_writer import GraphWriter
-from elfnet.inference.point_inputs import (
+from elfnet.inference.graph_inputs import (
     ABSTAIN_BELOW,
     ADJUST_TAU,
     COMBINE,

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from elfnet import atomic
-from elfnet.calibrate.family import Family
+from elfnet.calibrate.point_family import Family
 from elfnet.data.build import load_splits
 from elfnet.data.loading.build import evaluation_batches
 from elfnet.data.loading.normalise import Normalisation
@@ -23,14 +23,14 @@ from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.run import evaluate_run, table_of
 from elfnet.export.assemble import ImageInput
 from elfnet.export.file_content import FileContent, package_versions
-from elfnet.export.from_run import RunParts, open_parts
 from elfnet.export.onnx import export_stages
 from elfnet.export.parity import compare, engine_points, require_parity
+from elfnet.export.read_run import RunParts, open_parts
 from elfnet.export.variants import MadeVariant, evenly_spaced, make_variant
 from elfnet.inference.backends.onnxruntime import OnnxBackend
 from elfnet.inference.bundle.manifest import Measured, PeakMemory, Provenance
-from elfnet.inference.bundle.memory import measure_peak_memory
 from elfnet.inference.bundle.one_file import FileManifest, FileVariant, verified
+from elfnet.inference.bundle.peak_memory import measure_peak_memory
 from elfnet.inference.engine import Answers, Engine, all_exit_logits, join_answers
 from elfnet.inference.one_file_engine import OneFileEngine
 from elfnet.models.staged import StagedNetwork

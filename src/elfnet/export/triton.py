@@ -12,7 +12,7 @@ from pathlib import Path
 from elfnet import atomic
 from elfnet.errors import RequestError, WorkError
 from elfnet.inference.bundle.one_file import OneFile, without_defaults
-from elfnet.inference.point_inputs import IMAGES, PointInputs
+from elfnet.inference.graph_inputs import IMAGES, PointInputs
 
 WITH_POINT = "-with-point"
 """Ends the name of the model that reads the operating point with every request."""

@@ -14,8 +14,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.calibrate.family import Family
 from elfnet.calibrate.measured_cost import MeasuredCost
+from elfnet.calibrate.point_family import Family
 from elfnet.errors import RequestError
 from elfnet.exits.policy import Policy, cost_to_exit
 from elfnet.inference.exit_use import ExitUse, without_unprofitable_exits

@@ -21,7 +21,7 @@ from elfnet.exits.policy import Policy
 from elfnet.inference.backends.onnxruntime import OnnxBackend, open_session, session_options
 from elfnet.inference.bundle.one_file import OneFile
 from elfnet.inference.engine import Answers, Backend, Engine, Plan, checked_images, no_answers
-from elfnet.inference.point_inputs import THRESHOLDS, PointInputs, checked_thresholds
+from elfnet.inference.graph_inputs import THRESHOLDS, PointInputs, checked_thresholds
 
 OUTPUTS = ["class", "confidence", "probabilities", "exit", "cost"]
 

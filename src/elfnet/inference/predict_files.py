@@ -17,10 +17,10 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.cluster import in_short, ray_cluster
 from elfnet.data.images.decode import SUFFIXES
 from elfnet.errors import ElfnetError, RequestError, WorkError
 from elfnet.inference.model import Model, Prediction
+from elfnet.ray_cluster import in_short, ray_cluster
 
 FROM_LIST = "-"
 """The name that stands for a list of paths on standard input."""

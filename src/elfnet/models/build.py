@@ -13,10 +13,10 @@ from elfnet.models.experts import ExpertNetwork, copy_group
 from elfnet.models.heads import Head, exit_head, final_head
 from elfnet.models.mlp import initialise_dense, staged_mlp
 from elfnet.models.msdnet import CLASSIFIER_FILTERS, PackedBackbone, msdnet
-from elfnet.models.pretrained import LoadedWeights, fits_backbone, load_backbone_weights, read_weights_file
 from elfnet.models.resnet import imagenet_resnet, initialise_fan_out
 from elfnet.models.staged import TRUNKS, Architecture, Backbone, StagedNetwork, Trunk
 from elfnet.models.two_branches import two_branch_network
+from elfnet.models.weights import LoadedWeights, fits_backbone, load_backbone_weights, read_weights_file
 from elfnet.recipe.schema import ModelRecipe
 from elfnet.registry import Registry
 

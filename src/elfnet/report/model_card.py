@@ -13,7 +13,7 @@ from elfnet.calibrate.held_out import NORMAL_95
 from elfnet.report.figures.confusion import confused_pairs, confusion_of
 from elfnet.report.record import RunRecord, read_run
 from elfnet.run.directory import RunDirectory
-from elfnet.run.results import Metrics
+from elfnet.run.results import Metrics, same_points
 
 MAX_CONFUSIONS, MAX_CLASSES = 5, 30
 
@@ -66,11 +66,13 @@ def _accuracy(record: RunRecord) -> str:
         f"| operating point | balanced accuracy, % | all, % | mean cost |{' ms per image |' if record.times else ''}",
         f"|---|---|---|---|{'---|' if record.times else ''}",
     ]
-    for name, meaning in record.leading_points().items():
+    leading = record.leading_points()
+    for name, same in same_points({name: record.results.points[name] for name in leading}).items():
+        meaning = "; ".join(f"{one}: {leading[one]}" for one in same)
         found, error = record.at(name), balanced_error(record.at(name), confusion_of(record, name))
         taken = record.milliseconds(name)
         lines.append(
-            f"| {name}: {meaning} | {100 * found.balanced_accuracy:.1f} ± {100 * error:.1f} | "
+            f"| {meaning} | {100 * found.balanced_accuracy:.1f} ± {100 * error:.1f} | "
             f"{100 * found.accuracy:.1f} | {found.mean_cost:.2f} |{'' if taken is None else f' {taken:.3g} |'}"
         )
     units = " ".join(note for note in (record.cost_note, record.time_note, record.mix_note) if note)

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.calibrate.family import MULTIPLY_ADDS, Family
 from elfnet.calibrate.measured_cost import MeasuredCost
+from elfnet.calibrate.point_family import MULTIPLY_ADDS, Family
 from elfnet.data.long_tail import GROUP_NAMES, FrequencyGroups
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.exit_table import CROSS_FITTING, ExitTable

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from elfnet.calibrate.family import MULTIPLY_ADDS
+from elfnet.calibrate.point_family import MULTIPLY_ADDS
 from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.errors import RequestError
 from elfnet.evaluate.bootstrap import Comparison, Difference, paired_bootstrap

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.calibrate.family import Family
+from elfnet.calibrate.point_family import Family
 from elfnet.data.long_tail import GROUP_NAMES, FrequencyGroups
 from elfnet.evaluate.bootstrap import Difference, paired_differences
 from elfnet.evaluate.exit_table import ExitTable
@@ -30,7 +30,7 @@ from elfnet.run.directory import RunDirectory
 from elfnet.run.info import DataInfo, RefitInfo
 from elfnet.run.log import EpochRecord
 from elfnet.run.results import PointResults
-from elfnet.train.statistics import best_test_epoch
+from elfnet.train.epoch_statistics import best_test_epoch
 
 FORMAT = 1
 POINT_FIELDS = ("rule", "accuracy", "accuracy_by_group", "mean_cost", "worst_cost", "exit_share")

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from elfnet.calibrate.family import Family
 from elfnet.calibrate.line_search import named_thresholds
+from elfnet.calibrate.point_family import Family
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.metrics import measure
 from elfnet.evaluate.policy_replay import compute_confidences, replay

@@ -1,5 +1,6 @@
 """metrics.json: accuracy and cost of a run's operating points, of every exit alone, and along the curve."""
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import Field
@@ -117,3 +118,15 @@ class Results(Strict):
     exits: tuple[ExitQuality, ...]
     curve: tuple[CurvePoint, ...]
     group_accuracy: str | None = None
+
+
+def same_points(points: Mapping[str, PointResults]) -> dict[str, list[str]]:
+    """Group points that do the same: by the first name of each group, all names of it, in order.
+
+    `accurate` is not named beside `full`: it is another point only if it is more accurate.
+    """
+    names: dict[tuple[object, ...], list[str]] = {}
+    for name, point in points.items():
+        key = (tuple(point.thresholds), point.accuracy, point.mean_cost, tuple(point.exit_share))
+        names.setdefault(key, []).append(name)
+    return {same[0]: [name for name in same if (same[0], name) != ("full", "accurate")] for same in names.values()}

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from elfnet.calibrate.family import Family
+from elfnet.calibrate.point_family import Family
 from elfnet.inference.engine import Answers
 
 WORKERS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"

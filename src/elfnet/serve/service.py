@@ -21,7 +21,7 @@ from elfnet.calibrate.measured_cost import TimeBudget
 from elfnet.data.images.decode import Limits, UnreadableImageError, open_image, read_bytes
 from elfnet.data.images.silence import silent_decoders
 from elfnet.errors import RequestError
-from elfnet.inference.controller.stepper import Ladder
+from elfnet.inference.controller.ladder import Ladder
 from elfnet.inference.engine import Engine
 from elfnet.inference.model import Model
 from elfnet.inference.predict_files import files_below

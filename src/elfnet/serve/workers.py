@@ -25,8 +25,8 @@ from prometheus_client.multiprocess import mark_process_dead
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
-from elfnet.calibrate.family import Family
 from elfnet.calibrate.measured_cost import MeasuredCost
+from elfnet.calibrate.point_family import Family
 from elfnet.errors import ElfnetError, WorkError
 from elfnet.inference.bundle.manifest import identity_of
 from elfnet.inference.bundle.one_file import is_one_file, open_one_file

@@ -16,8 +16,8 @@ from tempfile import TemporaryFile
 from threading import Lock
 from typing import Any, Literal
 
-from elfnet.cluster import in_short, ray_cluster
 from elfnet.errors import RequestError, WorkError
+from elfnet.ray_cluster import in_short, ray_cluster
 from elfnet.sweep.die_with_parent import die_with_parent
 from elfnet.sweep.grid import Cell, SweepDirectory, expand_grid, parse_over, resolve_automatic
 from elfnet.sweep.table import sweep_table

@@ -48,6 +48,8 @@ HEAD_FILTERS = (0, 64, 48, 32, 24, 16, 12, 8, 4)
 MAX_FIRST_EXIT, MAX_HEADS = 0.10, 0.12
 """Largest cost of the first exit, and of all early heads together, relative to the plain backbone."""
 MAX_NAMED = 10
+MAX_CROSS_FITTED = 50_000_000
+"""Logits per exit of the table of all training examples up to which cross-fitting is chosen; 200 MB per exit."""
 RESERVE = 0.9
 """Part of the time budget that is planned."""
 
@@ -119,15 +121,16 @@ def set_up_in_rank0(
 def _data_notes(recipe: Recipe, splits: Splits) -> list[str]:
     """What is not as the user may think: files that are not used, classes that calibration does not see."""
     notes = []
-    if recipe.data.source == "folder" and recipe.data.root:
-        root = Path(recipe.data.root).expanduser()
-        places = [Path(recipe.data.train).expanduser()] if recipe.data.train else split_folders(root).values()
+    data = recipe.data
+    if data.source == "folder":
+        found = split_folders(Path(data.root).expanduser())
+        named = {"train": data.train, "calibration": data.calibration, "test": data.test}
+        places = found | {split: Path(text).expanduser() for split, text in named.items() if text}
         ignored: Counter[str] = Counter()
-        for place in places:
+        for place in places.values():
             ignored.update(list_folder(place).ignored if place is not None else {})
         notes += [f"warning: {line}" for line in [ignored_line(ignored)] if line]
-    if recipe.data.cross_fitting and not recipe.data.fold:
-        data = recipe.data
+    if data.cross_fitting and not data.fold:
         fold_N = held_out_in_fold(
             splits.train, classes=len(splits.class_names), folds=data.cross_fitting, seed=data.subset_seed
         )
@@ -137,21 +140,17 @@ def _data_notes(recipe: Recipe, splits: Splits) -> list[str]:
         # A protocol without a calibration split says so itself.
         missing = splits.missing_from_calibration if len(splits.calibration) else ()
     if missing:
-        named = ", ".join(splits.class_names[label] for label in missing[:MAX_NAMED])
+        listed = ", ".join(splits.class_names[label] for label in missing[:MAX_NAMED])
         more = " ..." if len(missing) > MAX_NAMED else ""
-        notes.append(f"warning: without calibration examples: {len(missing)} classes ({named}{more})")
+        classes = "1 class" if len(missing) == 1 else f"{len(missing)} classes"
+        notes.append(f"warning: without calibration examples: {classes} ({listed}{more})")
     return notes
 
 
 def _chosen(recipe: Recipe, splits: Splits, facts: DataFacts | None, *, world_size: int, own_network: bool) -> SetUp:
     """Resolve the automatic settings; for arguments see `set_up`."""
     if facts is None:
-        if recipe.train.automatic:
-            raise RequestError(
-                f"train.automatic={','.join(recipe.train.automatic)} needs images, and data.source="
-                f"{recipe.data.source} has rows of features; leave it out"
-            )
-        return SetUp(recipe)
+        return _chosen_for_rows(recipe, splits)
     if not recipe.train.automatic:
         # Images in memory have the size that they have.
         checked = own_network and isinstance(splits.train, EncodedImages)
@@ -194,6 +193,25 @@ def _chosen(recipe: Recipe, splits: Splits, facts: DataFacts | None, *, world_si
     return SetUp(chosen, tuple(notes))
 
 
+def _chosen_for_rows(recipe: Recipe, splits: Splits) -> SetUp:
+    """Resolve the automatic settings of feature rows: only cross-fitting, whose networks take little time here."""
+    opened = [name for name in recipe.train.automatic if name != "data.cross_fitting"]
+    if opened:
+        raise RequestError(
+            f"train.automatic={','.join(opened)} needs images, and data.source={recipe.data.source} has rows of "
+            "features; leave it out"
+        )
+    if not recipe.train.automatic or not _is_too_small(splits, recipe):
+        return SetUp(resolve(recipe, {}))
+    chosen = resolve(recipe, {"data.cross_fitting": CROSS_FITTING_FOLDS})
+    least = int(splits.calibration_counts_C.min())
+    note = (
+        f"a tenth of the smallest class would be {least} calibration rows: cross-fitting with {CROSS_FITTING_FOLDS} "
+        "more networks instead (--data.cross_fitting 0 turns it off)"
+    )
+    return SetUp(chosen, (note,))
+
+
 def _with_backbone_of_weights(recipe: Recipe) -> Recipe:
     """The recipe with the backbone that its weights belong to, which is then no longer automatic."""
     backbone = backbone_of_weights(recipe.model.weights)
@@ -211,6 +229,8 @@ def _is_too_small(splits: Splits, recipe: Recipe) -> bool:
     held_out = splits.calibration_indices is not None and not recipe.data.calibration_per_class
     chooses_epoch = recipe.train.patience or recipe.train.keep == "best"
     if not held_out or chooses_epoch or recipe.refit.run or recipe.refit.method not in ("none", "balanced"):
+        return False
+    if len(splits.train) * len(splits.class_names) > MAX_CROSS_FITTED:
         return False
     return bool(splits.calibration_counts_C.min() < MIN_CALIBRATION_IMAGES)
 

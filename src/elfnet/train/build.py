@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from elfnet.data.images.transforms import workers_of
-from elfnet.data.ldam_drw import PROTOCOL
+from elfnet.data.ldam_drw_protocol import PROTOCOL
 from elfnet.data.loading.build import evaluation_batches, training_batches
 from elfnet.data.loading.feed import EvaluationFeed, PairedFeed, Pairing, Selection, TrainingFeed
 from elfnet.data.long_tail import head_classes
@@ -28,12 +28,12 @@ from elfnet.recipe.stages import Stage
 from elfnet.run.checkpoint import Checkpoint
 from elfnet.run.info import Machine
 from elfnet.train.distributed import DistributedContext
+from elfnet.train.example_pruning import ExitHistory, Pruning, PruningSettings
 from elfnet.train.forward import forward_and_mixing
 from elfnet.train.logging import Observer
 from elfnet.train.loop import Trainer
 from elfnet.train.optimizer import WeightAverage, build_optimizer, restore_optimizer
 from elfnet.train.prepare import Prepared
-from elfnet.train.pruning import ExitHistory, Pruning, PruningSettings
 from elfnet.train.resume import RunState
 from elfnet.train.schedule import ProgressiveResizing
 

@@ -20,11 +20,11 @@ from elfnet.methods.mixing import MixedBatch, Mixing, unmixed
 from elfnet.models.layers import training_mode
 from elfnet.run.log import EpochRecord
 from elfnet.train.distributed import DistributedContext
+from elfnet.train.epoch_statistics import EpochStatistics
+from elfnet.train.example_pruning import Pruning
 from elfnet.train.forward import TrainingForward
 from elfnet.train.optimizer import WeightAverage, set_learning_rate
-from elfnet.train.pruning import Pruning
 from elfnet.train.schedule import ProgressiveResizing, Schedule
-from elfnet.train.statistics import EpochStatistics
 
 # Reading the loss makes the host wait for the device, so it is checked only every so many steps.
 STEPS_PER_LOSS_CHECK = 20

@@ -15,11 +15,11 @@ from typing import Literal
 import torch
 from lightning_fabric import Fabric
 
+from elfnet.cpu_features import amx_is_unusable
 from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.splits import Splits
 from elfnet.errors import RequestError
 from elfnet.models.flops import NetworkCost
-from elfnet.processor import amx_is_unusable
 from elfnet.recipe.schema import Recipe, TrainRecipe
 from elfnet.recipe.stages import total_epochs
 from elfnet.run.info import DataInfo, Hardware, Machine, MultiplyAdds, RunInfo, Seeds

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from elfnet.data.build import load_splits
-from elfnet.data.ldam_drw import PROTOCOL
+from elfnet.data.ldam_drw_protocol import PROTOCOL
 from elfnet.data.loading.build import normalisation_of
 from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.splits import Splits
@@ -32,9 +32,9 @@ from elfnet.run.checkpoint import Checkpoint, load_checkpoint
 from elfnet.run.directory import RunDirectory
 from elfnet.run.info import NetworkInfo, RefitInfo, WeightsInfo
 from elfnet.train.distributed import DistributedContext
+from elfnet.train.example_pruning import require_floor
 from elfnet.train.external_network import describe_network
 from elfnet.train.launch import refuse_empty_shards
-from elfnet.train.pruning import require_floor
 from elfnet.train.schedule import Schedule, scale_schedule
 
 

@@ -115,7 +115,10 @@ def check_directory(run: RunDirectory, recipe: Recipe, *, resume: bool, overwrit
     if run.exists() and overwrite:
         return
     if run.exists() and not resume:
-        raise RequestError(f"{run.root} holds a run already; give --resume, --overwrite, or another --out")
+        raise RequestError(
+            f"{run.root} holds a run already; continue it with 'elfnet train --resume --out {run.root}', or give "
+            "--overwrite or another --out"
+        )
     if run.exists():
         _require_same_recipe(run, recipe)
         # The log is written before the checkpoint, so a second record proves that there was a checkpoint.

@@ -26,6 +26,7 @@ from elfnet.train.automatic import adopt_known, set_up_in_rank0
 from elfnet.train.build import Assembled, assemble, scored_split, second_stage_network, second_stage_state
 from elfnet.train.cross_fitting import train_folds
 from elfnet.train.distributed import DistributedContext
+from elfnet.train.epoch_statistics import calibration_score, predictions
 from elfnet.train.external_network import require_same_network
 from elfnet.train.launch import (
     Launch,
@@ -40,7 +41,6 @@ from elfnet.train.machine import device_and_precision, fabric_precision, run_inf
 from elfnet.train.prepare import Prepared, prepare
 from elfnet.train.refit import check_source, fit_run
 from elfnet.train.resume import OTHER_RUN, RunState, check_directory, keep, note_score, restore
-from elfnet.train.statistics import calibration_score, predictions
 
 
 def train_recipe(

@@ -14,7 +14,7 @@ import torch
 from lightning_fabric import Fabric
 from lightning_fabric.strategies.single_device import SingleDeviceStrategy
 
-from elfnet.data.images.transforms import workers_of
+from elfnet.data.images.transforms import available_cores, workers_of
 from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.splits import Splits
 from elfnet.models.build import network_of
@@ -30,8 +30,10 @@ from elfnet.train.machine import choose_machine, fabric_precision, tune_malloc
 from elfnet.train.prepare import Origin, Prepared, build_objective
 
 TIMED_STEPS, TIMED_BATCH = 4, 64
-COMPILED, COMPILE_SECONDS = 0.8, 45.0
-"""Time of a compiled step relative to an eager one, and the time that compiling takes."""
+COMPILED = 0.8
+"""Time of a compiled step relative to an eager one."""
+TRACE_SECONDS, BUILD_SECONDS, COMPILE_AGAIN_SECONDS = 25.0, 45.0, 8.0
+"""Compiling: tracing in this process, building by processes that share the cores, and the same network once more."""
 SAVED_PER_SECOND = 200e6
 """Bytes of a checkpoint that are hashed and written per second."""
 FINISH_SECONDS = 15.0
@@ -102,7 +104,9 @@ class Speed:
     def fixed_seconds(self, recipe: Recipe, facts: DataFacts) -> float:
         """Estimated time of what does not depend on the number of epochs: compiling, evaluation and the report."""
         folds = recipe.data.cross_fitting
-        compiling = COMPILE_SECONDS * (1 + folds) if self._compiles(recipe, facts) else 0.0
+        compiling = 0.0
+        if self._compiles(recipe, facts):
+            compiling = TRACE_SECONDS + BUILD_SECONDS / available_cores() + COMPILE_AGAIN_SECONDS * folds
         evaluated = facts.test + (facts.images if folds else facts.calibration)
         return compiling + self._pass_seconds(recipe, evaluated, 1 / 3) + FINISH_SECONDS
 

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from elfnet.data.images.policies import TrivialAugment
+from elfnet.data.images.augmentation_policies import TrivialAugment
 from elfnet.data.images.resize import Choose, Pixels, resized_pixels
 from elfnet.data.images.transforms import Augmentation, Evaluation
 

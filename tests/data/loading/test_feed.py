@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from elfnet.data.images.policies import TrivialAugment
+from elfnet.data.images.augmentation_policies import TrivialAugment
 from elfnet.data.images.resize import Choose, Pixels, resized_pixels
 from elfnet.data.images.transforms import Augmentation, Evaluation
 from elfnet.data.loading.feed import (

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import torch
 
+from elfnet.data.images.augmentation_policies import RandAugment
 from elfnet.data.images.decode import Limits, UnreadableImageError
 from elfnet.data.images.files import Decoder, ImageFiles
-from elfnet.data.images.policies import RandAugment
 from elfnet.data.images.transforms import Augmentation, Evaluation
 from elfnet.data.loading.feed import EvaluationFeed, SampledFeed
 from elfnet.data.loading.normalise import Normalisation

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from elfnet.data.sources.listing import number_groups
+from elfnet.data.sources.file_listing import number_groups
 from elfnet.data.sources.lists import lists
 from elfnet.data.sources.tables import read_table
 from elfnet.data.types import SourceRequest

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch._dynamo.utils import counters
 
-from elfnet.calibrate.family import Family
+from elfnet.calibrate.point_family import Family
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.policy_replay import replay
 from elfnet.inference.backends.build import Precision

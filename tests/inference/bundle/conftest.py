@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from older_bundles import graph_name, manifest_text, write_bundle
 
-from elfnet.calibrate.family import Family
 from elfnet.calibrate.line_search import fixed_points
+from elfnet.calibrate.point_family import Family
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.inference.bundle.manifest import MANIFEST, WEIGHTS, Manifest
 

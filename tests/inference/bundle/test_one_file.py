@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 import elfnet
-from elfnet.calibrate.family import Family
+from elfnet.calibrate.point_family import Family
 from elfnet.errors import RequestError, WorkError
 from elfnet.export.assemble import assemble
 from elfnet.inference.backends.onnxruntime import OnnxBackend

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from elfnet.calibrate.family import Family
 from elfnet.calibrate.operating_point import Expected, OperatingPoint
+from elfnet.calibrate.point_family import Family
 from elfnet.exits.policy import Policy
 
 FamilyFactory = Callable[..., Family]

@@ -14,7 +14,7 @@ from elfnet.inference.controller.detectors import (
     Overload,
     TailLatency,
 )
-from elfnet.inference.controller.stepper import Ladder
+from elfnet.inference.controller.ladder import Ladder
 
 LADDER = Ladder(names=("a", "b", "c"), mean_cost=(0.2, 0.4, 0.8), worst_cost=(1.0, 1.0, 1.1))
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from elfnet.calibrate.family import Family
+from elfnet.calibrate.point_family import Family
 from elfnet.inference.controller.controllers import (
     BatteryController,
     ControlledEngine,

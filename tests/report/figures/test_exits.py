@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elfnet.calibrate.family import Family
+from elfnet.calibrate.point_family import Family
 from elfnet.evaluate.metrics import calibration_error
 from elfnet.report.figures.base import NoFigure, RunFigure
 from elfnet.report.figures.exits import (

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elfnet.calibrate.confidence import choose_confidence
-from elfnet.calibrate.per_exit import family_for_budgets
+from elfnet.calibrate.per_exit_search import family_for_budgets
 from elfnet.calibrate.risk.bounds import Method
 from elfnet.calibrate.risk.losses import LossForm
 from elfnet.errors import RequestError

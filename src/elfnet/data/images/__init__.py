@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 from elfnet.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from elfnet.data.images.policies import AutoAugment, RandAugment, TrivialAugment
+    from elfnet.data.images.augmentation_policies import AutoAugment, RandAugment, TrivialAugment
 
 _MODULES = {
-    "AutoAugment": "elfnet.data.images.policies",
-    "RandAugment": "elfnet.data.images.policies",
-    "TrivialAugment": "elfnet.data.images.policies",
+    "AutoAugment": "elfnet.data.images.augmentation_policies",
+    "RandAugment": "elfnet.data.images.augmentation_policies",
+    "TrivialAugment": "elfnet.data.images.augmentation_policies",
 }
 
 __all__ = [

@@ -13,10 +13,10 @@ from functools import partial
 
 import numpy as np
 
+from elfnet.data.images.augmentation_policies import Policy
 from elfnet.data.images.decode import Limits
 from elfnet.data.images.files import Decoder, EncodedImages
 from elfnet.data.images.operations import Hole, cutout, random_erasing
-from elfnet.data.images.policies import Policy
 from elfnet.data.images.resize import Choose, Part, Pixels, centre_crop_box, flipped, random_crop_box
 from elfnet.recipe.schema import DataRecipe
 
@@ -143,10 +143,14 @@ def limits_of(data: DataRecipe) -> Limits:
     )
 
 
+def available_cores() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def workers_of(data: DataRecipe) -> int:
     """The number of loader processes of a recipe; -1 means one per core, at most `MAX_WORKERS`."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, MAX_WORKERS) if data.workers < 0 else data.workers
+    return min(available_cores(), MAX_WORKERS) if data.workers < 0 else data.workers
 
 
 def images_as_evaluated(data: DataRecipe, images: EncodedImages) -> Pixels:

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from elfnet.data.images.augmentation_policies import build_policy
 from elfnet.data.images.files import EncodedImages, ImageReader
-from elfnet.data.images.policies import build_policy
 from elfnet.data.images.transforms import Augmentation, decoder_of, evaluation_of, workers_of
-from elfnet.data.ldam_drw import MEAN, PROTOCOL, STD
+from elfnet.data.ldam_drw_protocol import MEAN, PROTOCOL, STD
 from elfnet.data.loading.feed import BatchSource, EvaluationFeed, Pairing, SampledFeed, Selection, TrainingFeed
 from elfnet.data.loading.memory import (
     AugmentedSource,

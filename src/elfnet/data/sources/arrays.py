@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from elfnet.data.sources.listing import number_groups, refuse_one_class
+from elfnet.data.sources.file_listing import number_groups, refuse_one_class
 from elfnet.data.sources.tables import missing_column, parquet_column_names, read_parquet_columns, sorted_class_names
 from elfnet.data.types import SOURCES, Digest, Examples, Ints, LabelledImages, Source, SourceRequest
 from elfnet.errors import ElfnetError, RequestError, WorkError

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from elfnet.data.images.decode import Limits, UnreadableImageError, read_bytes
 from elfnet.data.images.files import EncodedImages
-from elfnet.data.sources.listing import number_groups
+from elfnet.data.sources.file_listing import number_groups
 from elfnet.data.sources.tables import missing_column
 from elfnet.data.types import SOURCES, Digest, Ints, Source, SourceRequest
 from elfnet.errors import RequestError, WorkError

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from elfnet.data.images.files import ImageFiles, PathTable
-from elfnet.data.sources.listing import Listing, images_of_listings
+from elfnet.data.sources.file_listing import Listing, images_of_listings
 from elfnet.data.sources.tables import read_table
 from elfnet.data.types import SOURCES, Source, SourceRequest
 from elfnet.errors import RequestError, WorkError

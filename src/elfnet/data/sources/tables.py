@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from elfnet.data.images.files import PathTable
-from elfnet.data.sources.listing import Listing
+from elfnet.data.sources.file_listing import Listing
 from elfnet.errors import RequestError, WorkError
 
 

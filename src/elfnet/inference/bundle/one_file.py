@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import ValidationError, model_validator
 
-from elfnet.calibrate.family import Family
+from elfnet.calibrate.point_family import Family
 from elfnet.errors import RequestError, WorkError
 from elfnet.inference.bundle.manifest import (
     ClassName,
@@ -38,7 +38,7 @@ from elfnet.inference.bundle.protobuf import (
 )
 from elfnet.inference.bundle.read import read_family
 from elfnet.inference.bundle.stage_graph import FEATURES, LOGITS, NEXT_FEATURES, PLACE, in_stage, join_parts
-from elfnet.inference.point_inputs import ABSTAIN_BELOW, IMAGES, PointInputs
+from elfnet.inference.graph_inputs import ABSTAIN_BELOW, IMAGES, PointInputs
 from elfnet.inference.preprocess import FEATURE_ROWS
 from elfnet.registry import unknown_name
 from elfnet.run.json_file import Strict

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from elfnet.calibrate.family import Family
+from elfnet.calibrate.point_family import Family
 from elfnet.errors import ElfnetError, RequestError, WorkError
 from elfnet.inference.bundle.manifest import MANIFEST, MAX_MANIFEST_BYTES, File, Manifest, read_manifest
 from elfnet.registry import unknown_name

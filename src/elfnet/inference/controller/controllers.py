@@ -15,10 +15,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from elfnet.calibrate.family import Family
+from elfnet.calibrate.point_family import Family
 from elfnet.errors import RequestError
 from elfnet.inference.controller.detectors import TAIL_SHARE, MeanCost, TailLatency
-from elfnet.inference.controller.stepper import Ladder, highest_within
+from elfnet.inference.controller.ladder import Ladder, highest_within
 from elfnet.inference.controller.target import ControlSettings, ControlState, TargetTracker
 from elfnet.inference.engine import Answers
 
@@ -30,7 +30,7 @@ class CostController:
     """Holds a mean cost, although the inputs may become harder or easier.
 
     Chooses the most expensive efficient operating point whose mean cost on the present inputs is within the target.
-    The module `stepper` bounds the number of switches.
+    The module `ladder` bounds the number of switches.
 
     Args:
         family: The operating points with their expected costs.

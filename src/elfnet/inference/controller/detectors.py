@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.inference.controller.stepper import Ladder
+from elfnet.inference.controller.ladder import Ladder
 
 Values = NDArray[np.float64]
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from elfnet.errors import RequestError
 from elfnet.inference.controller.detectors import Gauge, MixChange, Overload, Values
-from elfnet.inference.controller.stepper import Ladder, Stepper, highest_within
+from elfnet.inference.controller.ladder import Ladder, Stepper, highest_within
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.calibrate.family import MULTIPLY_ADDS, Family
 from elfnet.calibrate.line_search import named_thresholds
+from elfnet.calibrate.point_family import MULTIPLY_ADDS, Family
 from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.evaluate.metrics import measure
 from elfnet.evaluate.policy_replay import compute_confidences, replay

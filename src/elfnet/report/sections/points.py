@@ -18,6 +18,7 @@ from elfnet.report.figures.training import (
 from elfnet.report.html import Cell, FigureGrid, Heading, Table, cost_cell, percent_cell
 from elfnet.report.record import CHOSEN_POINTS, RunRecord
 from elfnet.report.svg import figure_grid
+from elfnet.run.results import same_points
 
 PROMISED = ("loss", "groups", "epsilon", "delta", "method", "n_certified", "empirical_risk")
 """What the page shows of a point under risk control: the bounded loss, epsilon, delta and the number of examples."""
@@ -105,21 +106,23 @@ def _points_table(record: RunRecord, names: Sequence[str], caption: str, *, fold
         *(Heading(f"{k + 1}", "share of examples at exit, %") for k in range(record.exits)),
     ]
     some_chosen = len(names) > len(CHOSEN_POINTS)
+    same = same_points({name: record.results.points[name] for name in names})
     return Table(
         headings=headings,
-        rows=[_points_row(record, name) for name in names],
+        rows=[_points_row(record, name, others) for name, others in same.items()],
         caption=caption,
-        sortable=len(names) > 1,
-        emphasised=frozenset(i for i, name in enumerate(names) if some_chosen and name in CHOSEN_POINTS),
+        sortable=len(same) > 1,
+        emphasised=frozenset(i for i, name in enumerate(same) if some_chosen and name in CHOSEN_POINTS),
         folded=folded,
     )
 
 
-def _points_row(record: RunRecord, name: str) -> list[Cell | str]:
+def _points_row(record: RunRecord, name: str, same: Sequence[str]) -> list[Cell | str]:
+    """The row of a point, under the names of all points that do the same."""
     point = record.at(name)
     accuracies = [point.accuracy, *(point.accuracy_by_group[group] for group in GROUP_NAMES), point.balanced_accuracy]
     return [
-        record.point_label(name),
+        ", ".join(map(record.point_label, same)),
         *(percent_cell(accuracy) for accuracy in accuracies),
         cost_cell(point.mean_cost),
         cost_cell(point.worst_cost),

@@ -5,7 +5,7 @@ export const cost = (value) => value.toFixed(2);
 export const milliseconds = (value) => (value < 1 ? value.toFixed(2) : value < 10 ? value.toFixed(1) : value.toFixed(0)) + " ms";
 /** The mean cost of an operating point, and its time on the machine of the service if that was measured. */
 export const costAndTime = (point) =>
-  cost(point.expected.mean_cost) + (point.milliseconds === null ? "" : ` (${milliseconds(point.milliseconds)})`);
+  cost(point.expected.mean_cost) + ((point.milliseconds ?? null) === null ? "" : ` (${milliseconds(point.milliseconds)})`);
 /** Rounded up, so that a size above a limit also looks so. */
 export const megabytes = (bytes) => `${Math.ceil(bytes / 1e4) / 100} MB`;
 

@@ -10,11 +10,16 @@ from elfnet.calibrate.adjustment_choice import AdjustmentChoice, choose_adjustme
 from elfnet.calibrate.calibration_table import ROUNDING, require_calibration
 from elfnet.calibrate.class_mix import AUTO, exits_that_beat_the_last, parse_mix, weighted_to
 from elfnet.calibrate.confidence import choose_confidence
-from elfnet.calibrate.family import MULTIPLY_ADDS, Family
 from elfnet.calibrate.line_search import fixed_points, line_search, measured_point
 from elfnet.calibrate.measured_cost import MeasuredCost, TimeBudget
 from elfnet.calibrate.operating_point import OperatingPoint
-from elfnet.calibrate.per_exit import family_for_budgets, geometric_policy, thresholds_for_budget, thresholds_for_floor
+from elfnet.calibrate.per_exit_search import (
+    family_for_budgets,
+    geometric_policy,
+    thresholds_for_budget,
+    thresholds_for_floor,
+)
+from elfnet.calibrate.point_family import MULTIPLY_ADDS, Family
 from elfnet.calibrate.risk.bounds import TooFewExamplesError
 from elfnet.calibrate.risk.control import control_risks
 from elfnet.calibrate.risk.sequence import per_exit_path

@@ -11,7 +11,7 @@ from elfnet.errors import RequestError
 from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import Recipe
 from elfnet.run.checkpoint import load_checkpoint
-from elfnet.train.pruning import ExitHistory, Pruning, PruningSettings, require_floor
+from elfnet.train.example_pruning import ExitHistory, Pruning, PruningSettings, require_floor
 from elfnet.train.run import train_recipe
 
 CPU = torch.device("cpu")

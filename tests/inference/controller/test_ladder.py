@@ -6,9 +6,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from elfnet.calibrate.family import Family
+from elfnet.calibrate.point_family import Family
 from elfnet.errors import RequestError
-from elfnet.inference.controller.stepper import Ladder, Stepper, highest_within
+from elfnet.inference.controller.ladder import Ladder, Stepper, highest_within
 
 RUNGS = 5
 FITS_ALL, FITS_NONE = [0.0] * RUNGS, [9.0] * RUNGS

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from elfnet.calibrate.family import Family
 from elfnet.calibrate.measured_cost import MeasuredCost
+from elfnet.calibrate.point_family import Family
 from elfnet.data.build import load_splits
 from elfnet.data.images.transforms import evaluation_of
 from elfnet.data.loading.build import evaluation_batches

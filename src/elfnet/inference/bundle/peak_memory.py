@@ -1,6 +1,6 @@
 """Measure the peak memory of a bundle, in a separate process that loads it and classifies one batch.
 
-The process runs `python -m elfnet.inference.bundle.memory BUNDLE BATCH`, which prints two numbers of bytes as
+The process runs `python -m elfnet.inference.bundle.peak_memory BUNDLE BATCH`, which prints two numbers of bytes as
 JSON: the peak resident set size before loading, and after classifying.
 """
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from elfnet.data.images import policies
-from elfnet.data.images.operations import OPERATIONS, Operation
-from elfnet.data.images.policies import (
+from elfnet.data.images import augmentation_policies
+from elfnet.data.images.augmentation_policies import (
     AUTOAUGMENT_SPACE,
     CIFAR10_POLICY,
     RANDAUGMENT_SPACE,
@@ -21,6 +20,7 @@ from elfnet.data.images.policies import (
     apply,
     build_policy,
 )
+from elfnet.data.images.operations import OPERATIONS, Operation
 
 WIDTH, HEIGHT = 331, 662
 Seen = list[tuple[str, float]]
@@ -38,7 +38,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
 
         return operation
 
-    monkeypatch.setattr(policies, "OPERATIONS", {name: recorded(name) for name in OPERATIONS})
+    monkeypatch.setattr(augmentation_policies, "OPERATIONS", {name: recorded(name) for name in OPERATIONS})
     return calls
 
 

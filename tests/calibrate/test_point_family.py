@@ -11,9 +11,9 @@ import pytest
 from pydantic import ValidationError
 from run_files import change_json
 
-from elfnet.calibrate.family import Family
 from elfnet.calibrate.line_search import line_search
 from elfnet.calibrate.operating_point import Expected, OperatingPoint, StoredPolicy
+from elfnet.calibrate.point_family import Family
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.exits.logit_adjustment import LogitAdjustment

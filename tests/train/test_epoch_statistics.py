@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from elfnet.train.statistics import EpochStatistics, increasing_loss
+from elfnet.train.epoch_statistics import EpochStatistics, increasing_loss
 
 EXITS, CLASSES = 3, 4
 IS_HEAD_C = torch.tensor([True, True, False, False])

@@ -8,7 +8,12 @@ import pytest
 from numpy.typing import NDArray
 
 from elfnet.calibrate import threshold_search
-from elfnet.calibrate.per_exit import family_for_budgets, geometric_policy, thresholds_for_budget, thresholds_for_floor
+from elfnet.calibrate.per_exit_search import (
+    family_for_budgets,
+    geometric_policy,
+    thresholds_for_budget,
+    thresholds_for_floor,
+)
 from elfnet.calibrate.threshold_space import ThresholdSpace
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable

@@ -25,7 +25,7 @@ from typing import Self
 
 import numpy as np
 
-from elfnet.calibrate.family import Family
+from elfnet.calibrate.point_family import Family
 from elfnet.errors import RequestError
 from elfnet.evaluate.trade_off import efficient
 

@@ -14,14 +14,14 @@ from torch import Tensor
 
 from elfnet.errors import RequestError, WorkError
 from elfnet.models.build import backbone_of_weights, build_network, load_initial_weights, network_of
-from elfnet.models.pretrained import (
+from elfnet.models.staged import StagedNetwork
+from elfnet.models.weights import (
     export_backbone,
     load_backbone_weights,
     published_names,
     read_weights_file,
     weights_file,
 )
-from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import ModelRecipe
 from elfnet.run.checkpoint import Checkpoint, save_checkpoint
 
