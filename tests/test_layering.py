@@ -31,14 +31,14 @@ ORDER = (
 )
 FOUNDATION = {
     "atomic",
-    "cluster",
+    "cpu_features",
     "errors",
     "extras",
     "interrupts",
     "lazy",
     "parsing",
-    "processor",
     "progress",
+    "ray_cluster",
     "registry",
     "version",
 }
