@@ -18,7 +18,6 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 import pytest
 import torch
-import tqdm
 from markupsafe import Markup
 
 from elfnet.calibrate.measured_cost import MeasuredCost
@@ -45,7 +44,7 @@ def _one_torch_thread() -> None:
 def _progress_bars_without_thread() -> Iterator[None]:
     """The bars of torch's exporter and compiler would start a thread that outlives the test."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tqdm.tqdm, "monitor_interval", 0)
+        patch.setattr("tqdm.tqdm.monitor_interval", 0)
         yield
 
 
