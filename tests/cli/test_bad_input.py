@@ -148,9 +148,9 @@ def test_threshold_out_of_range(elfnet: Call, run: Path, threshold: str) -> None
 
 def test_unfinished_run_is_not_calibrated(elfnet: Call, run: Path) -> None:
     recipe = run / "recipe.toml"
-    recipe.write_text(recipe.read_text().replace("epochs = 2\n", "epochs = 3\n"))
+    recipe.write_text(recipe.read_text().replace("epochs = 3\n", "epochs = 4\n"))
     before = (run / "policy.json").read_bytes()
-    assert "has 2 of 3 epochs" in one_line(elfnet("calibrate", run), 2)
+    assert "has 3 of 4 epochs" in one_line(elfnet("calibrate", run), 2)
     assert (run / "policy.json").read_bytes() == before
 
 
@@ -203,7 +203,7 @@ def test_full_disk_keeps_what_was_there(run: Path) -> None:
     """A real limit on file size, in a process of its own: the checkpoint cannot be written, the old one stays."""
     before = (run / "checkpoints" / "last.safetensors").read_bytes()
     recipe = run / "recipe.toml"
-    recipe.write_text(recipe.read_text().replace("epochs = 2\n", "epochs = 3\n"))
+    recipe.write_text(recipe.read_text().replace("epochs = 3\n", "epochs = 4\n"))
     limited = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000));"
         "from elfnet.cli.main import main; sys.exit(main(sys.argv[1:]))"
