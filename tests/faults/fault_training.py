@@ -191,6 +191,8 @@ def _fork(
     try:
         events = _count_events(str(under), kill_at)
         if max_file_bytes is not None:
+            # The limit is for the files of the run, not for a file into which the campaign's output goes.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (max_file_bytes, max_file_bytes))
         action()
