@@ -108,6 +108,7 @@ def biased_table(make_table: TableFactory, examples: int = 1200) -> ExitTable:
 ADJUST = Adjust(adjust="auto", taus=(0.5, 1.0, 1.5))
 
 
+@pytest.mark.slow
 def test_adjusted_logits_serve_every_rule(make_table: TableFactory) -> None:
     table = biased_table(make_table)
     risk = RiskPoints(epsilons=(0.1,))
@@ -132,6 +133,7 @@ def test_adjusted_logits_serve_every_rule(make_table: TableFactory) -> None:
     assert results.curve[-1].accuracy == pytest.approx(results.points["full"].accuracy)
 
 
+@pytest.mark.slow
 def test_a_promise_is_against_full_depth_with_the_same_adjustment(make_table: TableFactory) -> None:
     """A point that never loses an answer of its own full depth gains nothing from the plain one's mistakes."""
     table = biased_table(make_table, examples=3000)

@@ -117,6 +117,7 @@ def test_files_folders_and_lists_give_the_same(
     assert "no image was named on standard input" in error
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("bundle")
 def test_a_bundle_answers_with_adjusted_logits(elfnet: Call, finished: Path, photos: Path, tmp_path: Path) -> None:
     run, adjusted = tmp_path / "run", tmp_path / "adjusted.onnx"

@@ -67,6 +67,7 @@ def _calibration_logits(run: RunDirectory, graphs: Graphs) -> NDArray[np.float32
     return all_exit_logits(OnnxBackend(graphs), split_images(run, "calibration"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("always_worth_it")
 def test_int8_is_measured_on_what_it_computes(make: Callable[[str], MadeVariant], run: RunDirectory) -> None:
     made = make("int8")

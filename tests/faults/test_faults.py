@@ -163,6 +163,7 @@ def _workers(pid: int) -> set[int]:
     return {child for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc to find the workers")
 def test_killed_workers_are_replaced_and_keep_the_operating_point(tmp_path: Path) -> None:
     with _served(tmp_path, "--workers", "2") as (port, process):

@@ -18,6 +18,7 @@ def _averaged(tiny: Callable[..., Recipe]) -> Recipe:
     return tiny(train__ema_decay=0.9, train__schedule="cosine", train__optimizer="adamw", train__lr=0.01)
 
 
+@pytest.mark.slow
 def test_the_average_does_not_change_the_training(tiny: Callable[..., Recipe], tmp_path: Path) -> None:
     averaged = train_recipe(_averaged(tiny), tmp_path / "averaged")
     plain = train_recipe(tiny(train__schedule="cosine", train__optimizer="adamw", train__lr=0.01), tmp_path / "plain")

@@ -81,6 +81,7 @@ def test_parts_with_the_divisor_of_the_whole_give_its_loss() -> None:
     torch.testing.assert_close(sum(parts), whole)
 
 
+@pytest.mark.slow
 def test_compiles_and_runs_under_autocast() -> None:
     logits_EBC, target_B = _batch()
     elf = ELFLoss(BalancedSoftmaxLoss(COUNTS), threshold=0.5, exits=3)

@@ -211,6 +211,7 @@ def test_frozen_parts_stay_in_evaluation_mode(network: StagedNetwork) -> None:
         assert torch.equal(network.state_dict()[name], value) is name.startswith("stages."), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backbone", ["resnet10", "resnext50_32x4d", "densenet121"])
 def test_imagenet_networks(backbone: str) -> None:
     with torch.device("meta"):

@@ -226,6 +226,7 @@ def test_images_that_are_not_square_are_refused(network: StagedNetwork) -> None:
         network.logits(torch.zeros(1, 3, 32, 24))
 
 
+@pytest.mark.slow
 def test_settings_change_the_early_exits_and_not_the_backbone() -> None:
     shape = (3, 32, 32)
     own = count_cost(build_network("msdnet", classes=10), shape)

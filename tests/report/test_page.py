@@ -167,6 +167,7 @@ def test_small(page: str) -> None:
     assert len(page.encode()) < 500_000
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")  # no figure grows with the number of images; `test_small` has them drawn
 def test_ten_thousand_images_and_sixty_points_stay_small(make_run: Callable[..., RunDirectory], tmp_path: Path) -> None:
     names = [f"class {c}" for c in range(100)]
@@ -243,6 +244,7 @@ def test_several_runs_side_by_side(page: str, elf_run: RunDirectory, plain_run: 
     assert {"run-1", "run-2", "together"} <= set(seen.ids)
 
 
+@pytest.mark.slow
 def test_plain_run_alone_twice_is_the_same_bytes(
     plain_run: RunDirectory, make_run: Callable[..., RunDirectory]
 ) -> None:

@@ -80,6 +80,7 @@ def test_few_calibration_images_choose_cross_fitting_and_its_networks_are_in_the
     assert ready.recipe.data.cross_fitting == 3
 
 
+@pytest.mark.slow
 def test_cross_fitting_is_only_offered_if_it_does_not_fit_the_time(root: Path) -> None:
     ready = set_up(open_folder(root, **{"train.hours": 100 / 3600}))
     assert (ready.recipe.data.cross_fitting, ready.recipe.train.epochs) == (0, 100)
@@ -128,6 +129,7 @@ def test_epochs_fit_into_the_hours_and_a_short_time_is_a_warning(root: Path) -> 
     assert set_up(folder(root, **{"train.hours": 1e-6, "train.epochs": 9})).recipe.train.epochs == 9
 
 
+@pytest.mark.slow
 def test_large_images_are_shown_smaller_if_time_is_short(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()

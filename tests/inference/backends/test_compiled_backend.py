@@ -66,6 +66,7 @@ def _all_sizes(backend: CompiledTorchBackend, eager: TorchBackend, images: NDArr
         assert logits_BC == pytest.approx(expected_BC, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_three_forms_and_no_recompile(network: StagedNetwork, images: NDArray[np.float32]) -> None:
     backend = CompiledTorchBackend(network, compiler="eager")
     with torch._dynamo.config.patch(error_on_recompile=True):
