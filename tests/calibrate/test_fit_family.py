@@ -231,6 +231,7 @@ def test_confusion_matrices_are_written_unless_there_are_very_many_classes(make_
     assert confusion(101) is None
 
 
+@pytest.mark.slow
 def test_budgets_reach_to_full_depth_without_early_heads(make_table: TableFactory) -> None:
     table = make_table(cost_E=np.array([0.2, 0.5, 1.15, 1.5]), head_cost_E=np.array([0.1, 0.05, 0.0, 0.0]))
     assert spaced_budgets(table, 0.5) == (0.5, 1.0)

@@ -87,6 +87,7 @@ def test_int8_is_measured_on_what_it_computes(make: Callable[[str], MadeVariant]
     assert made.family != fit_family(table, request)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("always_worth_it")
 def test_a_bundle_with_int8(run: RunDirectory, graphs: Graphs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export_module, "export_stages", lambda *_: graphs)

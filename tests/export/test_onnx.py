@@ -113,6 +113,7 @@ def test_several_tensors_between_stages(small_network: StagedNetwork, small_grap
         assert np.stack([logits, last]) == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_same_bytes_and_the_network_stays_as_it_was(
     small_graphs: list[bytes], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -378,6 +378,7 @@ def _transformers_name(name: str) -> str:
     return f"{where}.layer.{int(part[-1]) - 1}.{kinds[part[:-1]]}.{'.'.join(tail)}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backbone", ["resnet10", "resnet50"])
 def test_a_folder_of_transformers_fits_its_resnet(backbone: str, tmp_path: Path) -> None:
     torch.manual_seed(0)

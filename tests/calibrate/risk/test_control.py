@@ -47,6 +47,7 @@ def _limit(delta: float, draws: int) -> float:
     return delta + 3 * math.sqrt(delta * (1 - delta) / draws)
 
 
+@pytest.mark.slow
 def test_promises_are_kept(population: ExitTable, draw: Draw) -> None:
     """Over 1,000 draws of a calibration table, at most delta of the policies lose more than epsilon in truth."""
     epsilon, delta, draws, confidences = 0.05, 0.1, 1000, compute_confidences(population)

@@ -68,6 +68,7 @@ def test_same_files_same_bytes(plain_run: RunDirectory, tmp_path: Path) -> None:
         assert one.read_bytes() == other.read_bytes(), one.name
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("two_figures")
 def test_several_runs_and_what_cannot_be_drawn(
     make_run: Callable[..., RunDirectory], plain_run: RunDirectory, tmp_path: Path
