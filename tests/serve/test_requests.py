@@ -43,6 +43,14 @@ def test_a_repeated_field_is_refused() -> None:
         assert refused.value.status == 400
 
 
+@pytest.mark.parametrize("value", ["1", "0", "True", "yes", ""])
+def test_a_form_has_booleans_as_documented(value: str) -> None:
+    kind = "multipart/form-data; boundary=b"
+    assert parse_request(kind, form(("explain", "true")), max_images=1).explain
+    with pytest.raises(ApiError, match=f"explain='{value}' must be true or false"):
+        parse_request(kind, form(("explain", value)), max_images=1)
+
+
 MANY = {"values": b'{"images": [' + b"5," * 100_000 + b"5]}", "fields": b"{" + b'"a":1,' * 100_000 + b'"b":1}'}
 
 

@@ -158,11 +158,11 @@ def _parse_form(parts: "Sequence[FormPart]", max_images: int) -> PredictRequest:
     top = _parse_number("top", fields.get("top") or "5")
     if top != int(top) or top < 1:
         raise ApiError(422, f"top={fields['top']} must be an integer of 1 or more")
-    explain = fields.get("explain", "false").lower()
-    if explain not in ("true", "false", "1", "0"):
+    explain = fields.get("explain", "false")
+    if explain not in ("true", "false"):
         raise ApiError(422, f"explain={explain!r} must be true or false")
     point = _choose_point(fields.get("operating_point") or None, budget)
-    return PredictRequest(uploads=uploads, point=point, top=int(top), explain=explain in ("true", "1"))
+    return PredictRequest(uploads=uploads, point=point, top=int(top), explain=explain == "true")
 
 
 def _strip_data_url(data: str) -> str:
