@@ -20,7 +20,8 @@ from elfnet.recipe.load import load_recipe
 from elfnet.train import Silent, train_recipe
 
 HERE = Path(__file__).parent / "rows-default"
-METHODS = ("joint-quick-mixup", "joint-quick", "joint-ce-drw", "elf-ce-drw", "elf-balanced-softmax")
+MIXUP = "joint-quick, mixup"
+METHODS = (MIXUP, "joint-quick", "joint-ce-drw", "elf-ce-drw", "elf-balanced-softmax")
 SEEDS = (0, 1)
 RATIO, SMALLEST = 25, 6
 POINTS = ("full", "budget=0.5")
@@ -47,9 +48,12 @@ def write_long_tailed(features_NF: NDArray[np.float64], labels_N: NDArray[np.int
 
 
 def measure(file: Path, method: str, seed: int, out: Path) -> dict[str, float]:
-    """Cross-fitted balanced accuracy in percent, and mean cost, by operating point."""
-    settings = {"data.train": str(file), "data.cross_fitting": 3, "train.seed": seed, "train.threads": 1}
-    recipe = load_recipe(f"features/{method}", {**settings, "train.compile": "off", "train.precision": "float32"})
+    """Cross-fitted balanced accuracy in percent by operating point."""
+    settings: dict[str, object] = {"data.train": str(file), "data.cross_fitting": 3}
+    settings |= {"train.seed": seed, "train.threads": 1, "train.compile": "off", "train.precision": "float32"}
+    if method == MIXUP:
+        method, settings["train.mix"] = "joint-quick", "mixup"
+    recipe = load_recipe(f"features/{method}", settings)
     family = calibrate_run(train_recipe(recipe, out, observer=Silent()))
     return {name: 100 * family.point(name).expected.balanced_accuracy for name in POINTS}
 

@@ -96,7 +96,6 @@ def test_every_shipped_method_but_those_without_deferral_has_a_row() -> None:
     """A new method needs a row. The paper defers all its class weights; two are for a user's own images."""
     without = {
         "joint-quick",
-        "joint-quick-mixup",
         "fine-tune",
         "ldam",
         "elf-ce",

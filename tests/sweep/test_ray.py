@@ -25,6 +25,7 @@ from elfnet.errors import RequestError
 from elfnet.ray_cluster import in_short, ray_cluster
 from elfnet.recipe.load import load_recipe
 from elfnet.sweep import run as sweep_run
+from elfnet.train.logging import Silent
 from elfnet.train.run import train_recipe
 
 needs_ray = [
@@ -52,7 +53,12 @@ if seed == 2:
     signal.pause()  # what started us is gone, and so must we
 run.mkdir(parents=True)
 point = {"accuracy": 0.5, "accuracy_by_group": {"many": 1.0, "medium": None, "few": 0.25}, "mean_cost": 0.75}
-(run / "metrics.json").write_text(json.dumps({"n": 40, "points": {"full": point}}))
+point |= {"n": 40, "n_by_group": {"many": 20, "medium": 0, "few": 20}, "accuracy_by_class": [0.5], "rule": "fixed"}
+point |= {"balanced_accuracy": 0.5, "macro_f1": 0.5, "worst_cost": 1.0, "exit_share": [1.0], "thresholds": []}
+point |= {"exit_share_by_group": {"many": [1.0], "medium": None, "few": [1.0]}, "confusion": None}
+results = {"split": "test", "n": 40, "checkpoint_sha256": "0" * 64, "cost_unit": "multiply-adds"}
+results |= {"plain_multiply_adds": 100, "points": {"full": point}, "exits": [], "curve": []}
+(run / "metrics.json").write_text(json.dumps(results))
 '''
 
 def command(sweep, cell):
@@ -154,7 +160,7 @@ class TestPredict:
         self, run_apart: Run, tiny_settings: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         recipe = load_recipe("digits/elf-ce-drw", {**tiny_settings, "train.epochs": 1})
-        calibrate_run(train_recipe(recipe, tmp_path / "run"))
+        calibrate_run(train_recipe(recipe, tmp_path / "run", observer=Silent()))
         (tmp_path / "photos").mkdir()
         pixels = np.random.default_rng(0).integers(0, 256, (37, 32, 32), dtype=np.uint8)
         for number, image in enumerate(pixels):
