@@ -17,7 +17,7 @@ def test_small_grey_images_keep_their_size_and_are_not_mirrored() -> None:
     assert chosen["data.image_size"] == 32
     assert chosen["data.augment"] == "crop"
     assert chosen["data.pad"] == 3
-    assert chosen["model.backbone"] == "resnet20"
+    assert chosen["model.backbone"] == "resnet9"
     assert chosen["train.epochs"] == 89
     assert chosen["data.normalise"] == "measured"
 
@@ -42,7 +42,7 @@ def test_a_given_backbone_decides_the_image_size() -> None:
 
 def test_a_given_image_size_decides_backbone_and_augmentation() -> None:
     chosen = choose_settings(PHOTOS, load_recipe("folder", {"data.image_size": 48}))
-    assert (chosen["model.backbone"], chosen["data.augment"], chosen["data.pad"]) == ("resnet20", "crop-flip", 5)
+    assert (chosen["model.backbone"], chosen["data.augment"], chosen["data.pad"]) == ("resnet9", "crop-flip", 5)
 
 
 def test_weights_of_imagenet_need_its_normalisation() -> None:
@@ -102,7 +102,7 @@ def test_224_pixels_for_28_contradict_the_data() -> None:
 def test_a_large_network_on_small_images_contradicts_them() -> None:
     recipe = resolve(load_recipe("folder", {"data.image_size": 32, "model.backbone": "resnet18"}), {})
     (warning,) = contradictions(GREY, recipe)
-    assert "--model.backbone resnet20" in warning
+    assert "--model.backbone resnet9" in warning
 
 
 def test_automatic_choices_never_contradict_the_data() -> None:

@@ -64,7 +64,7 @@ def test_says_what_it_found_chose_and_how_long_it_takes(root: Path) -> None:
     # 37 training images a 0.01 s and 5 calibration images at a third of it, 100 epochs with their checkpoints, and
     # the fixed end.
     assert ready.notes == (
-        "20 px grey, 37 images of 2 classes (28 to 9 per class) -> 32 px, resnet14, 100 epochs, about 55 seconds on "
+        "20 px grey, 37 images of 2 classes (28 to 9 per class) -> 32 px, resnet9, 100 epochs, about 65 seconds on "
         "2 threads",
     )
     assert ready.recipe.train.automatic == ()
@@ -74,7 +74,7 @@ def test_few_calibration_images_choose_cross_fitting_and_its_networks_are_in_the
     ready = set_up(open_folder(root))
     # 42 images in the final network, twice as many in the three others, which score 42 in all; 100 epochs.
     assert ready.notes == (
-        "20 px grey, 42 images of 2 classes (32 to 10 per class) -> 32 px, resnet14, 100 epochs of each of 4 networks "
+        "20 px grey, 42 images of 2 classes (32 to 10 per class) -> 32 px, resnet9, 100 epochs of each of 4 networks "
         "(cross-fitting), about 3 minutes on 2 threads",
     )
     assert ready.recipe.data.cross_fitting == 3
@@ -124,8 +124,8 @@ def test_heads_are_cheap_beside_the_backbone(root: Path, backbone: str) -> None:
 
 def test_epochs_fit_into_the_hours_and_a_short_time_is_a_warning(root: Path) -> None:
     ready = set_up(folder(root, **{"train.hours": 20 / 3600}))
-    assert ready.recipe.train.epochs == 7
-    assert "7 epochs fit into --train.hours" in ready.notes[1]
+    assert ready.recipe.train.epochs == 5
+    assert "5 epochs fit into --train.hours" in ready.notes[1]
     assert set_up(folder(root, **{"train.hours": 1e-6, "train.epochs": 9})).recipe.train.epochs == 9
 
 
@@ -167,7 +167,7 @@ def test_a_sweep_is_timed_once(root: Path, tmp_path: Path, fixed_speed: list[str
     sweep.open(over, cells)
     again = resolve_automatic(expand_grid("folder", {"data.root": str(root)}, over), sweep)
     assert again == cells
-    assert fixed_speed == ["resnet14"]
+    assert fixed_speed == ["resnet9"]
 
 
 def test_of_feature_rows_only_cross_fitting_is_chosen(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from elfnet.models.heads import Head, exit_head, final_head
 from elfnet.models.mlp import initialise_dense, staged_mlp
 from elfnet.models.msdnet import CLASSIFIER_FILTERS, PackedBackbone, msdnet
 from elfnet.models.resnet import imagenet_resnet, initialise_fan_out
+from elfnet.models.resnet9 import resnet9
 from elfnet.models.staged import TRUNKS, Architecture, Backbone, StagedNetwork, Trunk
 from elfnet.models.two_branches import two_branch_network
 from elfnet.models.weights import LoadedWeights, fits_backbone, load_backbone_weights, read_weights_file
@@ -27,6 +28,10 @@ for _depth in (8, 14, 20, 32, 44, 56):
     BACKBONES.register(f"resnet{_depth}")(
         Architecture(partial(cifar_resnet, _depth), "conv", 64, initialise_convolutions)
     )
+
+# Its maps are small and wide where exits are, so that a pool and a classifier suffice. Three poolings leave one of 8
+# pixels.
+BACKBONES.register("resnet9")(Architecture(resnet9, "none", 0, initialise_convolutions, smallest_image=8))
 
 # The paper uses separable heads for ResNet-50 and does not mention other ImageNet ResNets. They are the default for all
 # of these: plain heads with as many filters cost 8 % of ResNet-18, 17 % of ResNet-10 and 44 % of ResNet-50, separable

@@ -13,7 +13,7 @@ from elfnet.recipe.load import validate_recipe
 from elfnet.recipe.schema import Recipe
 
 SMALL_SIDE = 64
-"""Images up to this shorter side keep their resolution, and use a CIFAR ResNet."""
+"""Images up to this shorter side keep their resolution, and use a network for small images."""
 SMALLEST_INPUT = 32
 """Smaller images are enlarged to this side, so that the last stage has more than a few pixels to see."""
 LARGE_SIDES = (224, 192, 160, 128, 112, 96)
@@ -57,8 +57,8 @@ class DataFacts:
 
 
 def is_small_backbone(name: str) -> bool:
-    """Whether a backbone is made for small images: it keeps their resolution in its first stage."""
-    return name == "msdnet" or name in {f"resnet{depth}" for depth in (8, 14, 20, 32, 44, 56)}
+    """Whether a backbone is made for small images: it keeps their resolution in its first layer."""
+    return name == "msdnet" or name in {f"resnet{depth}" for depth in (8, 9, 14, 20, 32, 44, 56)}
 
 
 def wanted_epochs(images: int) -> int:
@@ -79,7 +79,6 @@ def choose_settings(facts: DataFacts, recipe: Recipe) -> dict[str, Any]:
         small = is_small_backbone(given.model.backbone)
     elif "data.image_size" not in opened:
         small = given.data.image_size <= SMALL_SIDE
-    backbone = _backbone(facts, small=small)
     side = _side(facts, small=small) if "data.image_size" in opened else given.data.image_size
     return {
         "data.image_size": side,
@@ -87,16 +86,14 @@ def choose_settings(facts: DataFacts, recipe: Recipe) -> dict[str, Any]:
         "data.normalise": "imagenet" if recipe.model.weights else "measured",
         # Small images are decoded faster than a second process starts to pay.
         "data.workers": 0 if small else -1,
-        "model.backbone": backbone,
+        "model.backbone": _backbone(small=small),
         "train.batch_size": 32 if facts.images < 1_000 else 64 if facts.images < 20_000 else 128,
         "train.epochs": wanted_epochs(facts.images),
     }
 
 
-def _backbone(facts: DataFacts, *, small: bool) -> str:
-    if not small:
-        return "resnet18"
-    return "resnet14" if facts.images < 1_000 else "resnet20" if facts.images < 20_000 else "resnet32"
+def _backbone(*, small: bool) -> str:
+    return "resnet9" if small else "resnet18"
 
 
 def _side(facts: DataFacts, *, small: bool) -> int:
@@ -167,7 +164,7 @@ def contradictions(facts: DataFacts, recipe: Recipe) -> list[str]:
     ):
         warnings.append(
             f"model.backbone={backbone} shrinks images of {size} px to {max(1, size // 32)} px; "
-            f"--model.backbone {_backbone(facts, small=True)} is made for them"
+            f"--model.backbone {_backbone(small=True)} is made for them"
         )
     if size > 2 * SMALL_SIDE and is_small_backbone(backbone):
         warnings.append(

@@ -31,7 +31,8 @@ class ModelRecipe(Section):
 
     backbone: str = Field(
         default="resnet32",
-        description="small images: resnet8, 14, 20, 32, 44 or 56, or msdnet, which has more exits; large images: "
+        description="small images: resnet9, which trains quickly; resnet8, 14, 20, 32, 44 or 56; msdnet, which has more "
+        "exits; large images: "
         "resnet10, 18, 34, 50, 101 or 152, resnext50_32x4d, densenet121, 169 or 201; feature arrays: mlp",
     )
     weights: str = Field(
@@ -60,8 +61,8 @@ class ModelRecipe(Section):
     )
     exit_head: Literal["auto", "conv", "separable", "none"] = Field(
         default="auto",
-        description="convolutions of an early exit; auto: separable (depthwise) for ImageNet ResNets, none for mlp, "
-        "else conv",
+        description="convolutions of an early exit; auto: separable (depthwise) for ImageNet ResNets, none for "
+        "resnet9 and mlp, else conv",
     )
     head_filters: int = Field(
         default=0,
