@@ -32,6 +32,13 @@ def test_a_layer_against_the_formula() -> None:
     assert torch.allclose(residual(found) - found, Dense.forward(residual, found))
 
 
+def test_residual_layers_start_as_the_identity() -> None:
+    network = build_network("mlp", classes=4, image_channels=6)
+    features = network.stages[0](torch.randn(5, 6, 1, 1))
+    for stage in network.stages[1:]:
+        assert torch.equal(stage(features), features)
+
+
 def test_a_row_does_not_depend_on_the_others_even_in_training() -> None:
     network = build_network("mlp", classes=4, image_channels=6).train()
     rows = torch.randn(9, 6, 1, 1)
