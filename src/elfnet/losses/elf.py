@@ -180,7 +180,9 @@ class ELFLoss(nn.Module):
             logits_EBC: the logits of all exits, as the network returns them.
         """
         labels = labels if isinstance(labels, Labels) else Labels(labels)
-        logits_EBC = own_logits(self._stacked(logits_EBC), self._experts)
+        logits_EBC = self._stacked(logits_EBC)
+        if self._experts > 1:
+            logits_EBC = own_logits(logits_EBC, self._experts)
         weights_C = _ones(logits_EBC) if weights_C is None else weights_C
         if len(weights_C) != logits_EBC.shape[-1]:
             raise RequestError(f"{len(weights_C)} class weights for {logits_EBC.shape[-1]} classes; give one per class")

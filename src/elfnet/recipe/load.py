@@ -172,13 +172,17 @@ def _refuse_unknown_settings(name: str, settings: Mapping[str, Any]) -> None:
         if not isinstance(fields, Mapping):
             raise RequestError(f"recipe {name}: {section} is a section, not a value; write [{section}]")
         for field in fields:
-            if (now := new_name(f"{section}.{field}")) is not None:
-                raise RequestError(f"recipe {name}: {section}.{field} is now called {now}; use the new name")
-            if field not in known and (meant := hint_by_meaning(f"{section}.{field}")) is not None:
-                raise RequestError(f"unknown setting in recipe {name}: {section}.{field}; {meant}")
             if field not in known:
-                choices = [f"{section}.{one}" for one in known]
-                raise unknown_name(f"setting in recipe {name}:", f"{section}.{field}", choices)
+                raise _unknown_setting(name, f"{section}.{field}", [f"{section}.{one}" for one in known])
+
+
+def _unknown_setting(name: str, dotted: str, choices: list[str]) -> RequestError:
+    """The error names the new name of a renamed setting, or what the user may have meant, or the nearest setting."""
+    if (now := new_name(dotted)) is not None:
+        return RequestError(f"recipe {name}: {dotted} is now called {now}; use the new name")
+    if (meant := hint_by_meaning(dotted)) is not None:
+        return RequestError(f"unknown setting in recipe {name}: {dotted}; {meant}")
+    return unknown_name(f"setting in recipe {name}:", dotted, choices)
 
 
 def validate_recipe(name: str, settings: Mapping[str, Any]) -> Recipe:

@@ -131,9 +131,8 @@ def take_over(method: str, network: StagedNetwork, weights: Mapping[str, Tensor]
 
 
 def freeze_what_stays(method: str, network: StagedNetwork) -> None:
-    """Freeze every tensor that the refit `method` does not train; nothing if it trains no network."""
-    if method in TRAINED:
-        freeze_all_but(network, TRAINED[method][0])
+    """Freeze every tensor that a refit of `TRAINED` does not train."""
+    freeze_all_but(network, TRAINED[method][0])
 
 
 @dataclass(frozen=True)
