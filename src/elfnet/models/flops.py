@@ -13,8 +13,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
-from elfnet.models.layers import evaluation_mode
-from elfnet.models.staged import StagedNetwork
+from elfnet.models.staged import StagedNetwork, evaluation_mode
 
 
 def _attention_flops(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:

@@ -21,8 +21,7 @@ from elfnet.data.types import Examples
 from elfnet.methods.mixing import PairMixing
 from elfnet.methods.refit.build import TRAINED, freeze_what_stays, take_over
 from elfnet.models.build import network_of
-from elfnet.models.layers import freeze_backbone
-from elfnet.models.staged import StagedNetwork
+from elfnet.models.staged import StagedNetwork, freeze_backbone
 from elfnet.recipe.schema import DataRecipe, Recipe
 from elfnet.recipe.stages import Stage
 from elfnet.run.checkpoint import Checkpoint

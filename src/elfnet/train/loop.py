@@ -18,7 +18,7 @@ from elfnet.losses.base import Labels
 from elfnet.losses.elf import ELFLoss
 from elfnet.losses.weighting import DeferredReweighting, weighted_batch_mean
 from elfnet.methods.mixing import MixedBatch, Mixing
-from elfnet.models.layers import training_mode
+from elfnet.models.staged import training_mode
 from elfnet.run.log import EpochRecord
 from elfnet.train.distributed import DistributedContext
 from elfnet.train.epoch_statistics import EpochStatistics

@@ -6,7 +6,7 @@ import torch
 from elfnet.methods.refit.build import TRAINED, freeze_what_stays
 from elfnet.models.build import build_network
 from elfnet.models.heads import Head, ScaledClassifier
-from elfnet.models.layers import training_mode
+from elfnet.models.staged import training_mode
 
 
 def test_scaled_classifier_multiplies_each_class_by_its_scale() -> None:

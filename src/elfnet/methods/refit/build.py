@@ -21,8 +21,7 @@ from elfnet.methods.refit.classifiers import LabelledFeed, classifier_tensor
 from elfnet.methods.refit.post_hoc import adjust_biases, normalise_weights, tau_remarks, taus_record
 from elfnet.methods.refit.resample import RESAMPLERS, refit_on_resampled
 from elfnet.models.build import resolve_defaults
-from elfnet.models.layers import freeze_all_but
-from elfnet.models.staged import StagedNetwork
+from elfnet.models.staged import StagedNetwork, freeze_all_but
 from elfnet.recipe.roles import role_of
 from elfnet.recipe.schema import DataRecipe, ModelRecipe, Recipe
 from elfnet.recipe.stages import final_model, total_epochs

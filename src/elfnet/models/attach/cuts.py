@@ -16,7 +16,7 @@ from elfnet.errors import RequestError
 from elfnet.models.attach.ir import Recording, Step, execute
 from elfnet.models.attach.trace import BY_HAND, Program, trace
 from elfnet.models.flops import flop_counter
-from elfnet.models.layers import evaluation_mode
+from elfnet.models.staged import evaluation_mode
 
 MAX_SUGGESTIONS = 4
 
