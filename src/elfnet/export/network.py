@@ -94,7 +94,7 @@ def export_network(
         >>> from torch import nn
         >>> from elfnet import attach_exits, export_network
         >>> layers = [nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(72, 2)]
-        >>> network = attach_exits(nn.Sequential(*layers), example=torch.rand(2, 1, 9, 9), head="mean")
+        >>> network = attach_exits(nn.Sequential(*layers), example=torch.rand(2, 1, 9, 9), exits=2, head="mean")
         >>> images = np.random.default_rng(0).integers(0, 256, (40, 9, 9, 1), dtype=np.uint8)
         >>> labels = np.arange(40) % 2
         >>> about = {"class_names": ["a", "b"], "class_counts": [20, 20], "mean": [0.5], "std": [0.5]}
