@@ -27,7 +27,8 @@ def _record(name: str) -> Any:
 
 def _best_for_budgets(record: Any) -> list[str]:
     """Names of the points with the highest balanced accuracy within some cost, both on the calibration split."""
-    expected, best = record["policy"], []
+    expected = record["policy"]
+    best: list[str] = []
     for name in sorted(expected, key=lambda name: (expected[name]["mean_cost"], -expected[name]["balanced_accuracy"])):
         if not best or expected[name]["balanced_accuracy"] > expected[best[-1]]["balanced_accuracy"]:
             best.append(name)
