@@ -104,6 +104,11 @@ def export_network(
     labels_N = np.asarray(labels_N, dtype=np.int64)
     _check_arrays(network, images, labels_N, class_names, class_counts)
     height, width, channels = images.shape[1:]
+    if not len(mean) == len(std) == channels:
+        raise RequestError(
+            f"images have {channels} channel{'s' if channels > 1 else ''}, mean has {len(mean)} numbers and std has "
+            f"{len(std)}; give one of each per channel"
+        )
     preprocess = Preprocess(
         mode="L" if channels == 1 else "RGB", height=height, width=width, mean=tuple(mean), std=tuple(std)
     )
@@ -145,10 +150,14 @@ def _check_arrays(
     class_names: Sequence[str],
     class_counts: Sequence[int],
 ) -> None:
+    if not isinstance(network, StagedNetwork):
+        raise RequestError(
+            f"network is a {type(network).__name__} without exits; give what attach_exits or build_network returned"
+        )
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] not in (1, 3):
         raise RequestError(
             f"images are {images.dtype} of shape {images.shape}; they must be uint8 of shape (N, H, W, 1) or "
-            "(N, H, W, 3), before normalisation"
+            "(N, H, W, 3), before normalisation, for example (255 * images).round().astype('uint8')"
         )
     if len(labels_N) != len(images):
         raise RequestError(f"there are {len(images)} images and {len(labels_N)} labels; give one label per image")

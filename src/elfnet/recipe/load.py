@@ -142,10 +142,12 @@ def _read_settings(name: str, extended_by: tuple[str, ...] = ()) -> dict[str, An
 
 
 def _unknown_recipe(name: str) -> RequestError:
-    """The error names the nearest recipe and lists data and methods separately: all pairs would be too many."""
-    nearest = str(unknown_name("recipe", name, recipe_names())).partition(" choose from")[0]
-    data, method = (", ".join(sorted(_shipped(kind))) for kind in ("data", "method"))
-    return RequestError(f"{nearest} choose from: DATA/METHOD, with DATA one of {data}, and METHOD one of {method}")
+    """The error names the nearest recipe; the list of all would be too long for one line."""
+    if Path(name).is_dir():
+        return RequestError(
+            f"{name} is a folder, not a recipe; for images in it: elfnet train folder --data.root {name}"
+        )
+    return unknown_name("recipe", name, recipe_names(), instead="'elfnet recipes ls' lists all")
 
 
 def _combine(data: dict[str, Any], method: dict[str, Any]) -> dict[str, Any]:
