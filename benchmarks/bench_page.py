@@ -11,14 +11,10 @@ process of its own, as `elfnet serve` starts it. Between the loads a bare docume
 """
 
 import json
-import re
 import shutil
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import quantiles
 from tempfile import TemporaryDirectory
@@ -27,6 +23,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from service_process import served
 from timing import write_results
 
 LOADS = 15
@@ -60,28 +57,6 @@ def make_bundle(place: Path) -> Path:
     ):
         subprocess.run([*ELFNET, *words], check=True, capture_output=True)
     return place / "digits.onnx"
-
-
-@contextmanager
-def served(bundle: Path) -> Iterator[str]:
-    """The address of a service that is ready."""
-    process = subprocess.Popen([*ELFNET, "serve", str(bundle), "--port", "0"], stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    try:
-        said = process.stderr.readline()
-        found = re.search(r"http://\S+?(?=/ )", said)
-        if found is None:
-            raise SystemExit(said + process.stderr.read())
-        for _ in range(600):
-            try:
-                urllib.request.urlopen(f"{found[0]}/readyz", timeout=10).close()
-                break
-            except OSError:
-                time.sleep(0.05)
-        yield found[0]
-    finally:
-        process.terminate()
-        process.communicate()
 
 
 def load_page(browser: Any, url: str, watch: str, image: Path | None = None) -> float:
@@ -118,7 +93,7 @@ def main(words: list[str]) -> None:
         image = place / "grey.png"
         Image.fromarray(np.full((8, 8), 128, dtype=np.uint8)).save(image)
         bundle = Path(words[0]) if words else make_bundle(place)
-        with served(bundle) as url, sync_playwright() as driver:
+        with served(bundle) as (url, _), sync_playwright() as driver:
             with urllib.request.urlopen(f"{url}/v1/model") as answer:
                 model = json.load(answer)
             browser = driver.chromium.launch(executable_path=browser_file, args=["--no-sandbox"])

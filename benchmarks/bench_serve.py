@@ -187,7 +187,7 @@ def overload(model: Model, requests: Requests, *, shed: bool) -> dict[str, Any]:
 
 
 def bare_engine_ms(model: Model, images_NKHW: NDArray[np.float32], batch: int) -> float:
-    """Milliseconds an image, in batches of one size, with the machine to itself."""
+    """Milliseconds per image, in batches of one size, with the machine to itself."""
     batches = [images_NKHW[at : at + batch] for at in range(0, len(images_NKHW), batch)]
     for ready in batches[:3]:
         model.engine(ready)

@@ -12,16 +12,13 @@ import hashlib
 import io
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
 import tarfile
-import time
-import urllib.request
 import zipfile
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -35,6 +32,7 @@ from elfnet.inference.bundle.manifest import MANIFEST, WEIGHTS, Manifest, identi
 from elfnet.inference.bundle.one_file import OneFile, open_one_file
 from elfnet.pretrained.names import find_model
 from elfnet.run.json_file import content_sha256
+from service_process import served
 from timing import write_results
 
 BEFORE = "bc8e396"
@@ -81,30 +79,6 @@ def older_bundle(bundle: OneFile, path: Path) -> Path:
         for name, data in files.items():
             archive.writestr(name, data)
     return path
-
-
-@contextmanager
-def served(source: Path, bundle: Path, budget: float) -> Iterator[tuple[int, int]]:
-    """Port and process of a service that is ready."""
-    words = [sys.executable, "-m", "elfnet.cli.main", "serve", str(bundle), "--port", "0", "--budget", str(budget)]
-    environment = {**os.environ, "PYTHONPATH": str(source)}
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment)
-    assert process.stderr is not None
-    try:
-        said = process.stderr.readline()
-        found = re.search(r"http://\S+?:(\d+)", said)
-        if found is None:
-            raise SystemExit(said + process.stderr.read())
-        for _ in range(600):
-            try:
-                urllib.request.urlopen(f"{found[0]}/readyz", timeout=10).close()
-                break
-            except OSError:
-                time.sleep(0.05)
-        yield int(found[1]), process.pid
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
 def requests_of(bundle: OneFile) -> list[bytes]:
@@ -158,7 +132,11 @@ def main(name: str) -> None:
         files = {"before": older_bundle(bundle, place / "older.elfnet"), "now": bundle.path}
         for budget in BUDGETS:
             with ExitStack() as running:
-                services = {which: running.enter_context(served(code[which], files[which], budget)) for which in code}
+                services = {}
+                for which in code:
+                    words = ("--budget", str(budget))
+                    address, process = running.enter_context(served(files[which], *words, source=code[which]))
+                    services[which] = int(address.rpartition(":")[2]), process
                 results[f"budget {budget}"] = compare(services, requests)
             print(budget, results[f"budget {budget}"], flush=True)
     about = {"what": bundle.path.name, "before": BEFORE, "clients": CLIENTS, "seconds": SECONDS, "rounds": ROUNDS}

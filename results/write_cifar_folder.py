@@ -20,7 +20,7 @@ from elfnet.recipe.load import load_recipe
 
 
 def write_split(images: LabelledImages, class_names: tuple[str, ...], folder: Path) -> None:
-    """One folder a class; files are numbered in the order of the split."""
+    """One folder per class; files are numbered in the order of the split."""
     for name in class_names:
         (folder / name).mkdir(parents=True)
     for number, (pixels, label) in enumerate(zip(images.images_NHWC, images.labels_N.tolist(), strict=True)):

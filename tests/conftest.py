@@ -36,7 +36,7 @@ NOT_OURS = ("PYTEST_", "KMP_", "PYTORCH_", "TORCHINDUCTOR_", "_TORCHINDUCTOR_", 
 @pytest.fixture(scope="session", autouse=True)
 def _one_torch_thread() -> None:
     torch.set_num_threads(1)
-    # torch gives a warning once a process; as an error it would then hit whichever test happens to come first.
+    # torch gives a warning once per process; as an error it would then hit whichever test happens to come first.
     torch.set_warn_always(True)
 
 

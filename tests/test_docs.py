@@ -103,6 +103,21 @@ def test_python_reference_lists_every_public_name() -> None:
     assert not missing
 
 
+@pytest.mark.parametrize("package", ["elfnet", "elfnet.exits", "elfnet.hub", "elfnet.losses"])
+def test_api_page_has_every_public_name(package: str) -> None:
+    on_page = (DOCS / "reference" / "api.md").read_text().split()
+    names = [name for name in import_module(package).__all__ if name != "__version__"]
+    assert [name for name in names if f"{package}.{name}" not in on_page] == []
+
+
+def test_every_block_is_of_a_checked_language_or_says_why_not() -> None:
+    """Commands, recipes and Python are tested; text is output."""
+    for page in PAGES:
+        opening = re.findall(r"(<!-- not runnable: .+ -->\n)?^```(\w*)\n.*?^```$", page.read_text(), re.M | re.S)
+        unknown = [kind for reason, kind in opening if not reason and kind not in ("console", "python", "text", "toml")]
+        assert not unknown, page
+
+
 def test_the_readme_is_short() -> None:
     text = (ROOT / "README.md").read_text()
     assert len(text.splitlines()) <= 150

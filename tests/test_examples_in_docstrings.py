@@ -22,7 +22,7 @@ def _run_example(name: str) -> str:
     example = doctest.DocTestParser().get_doctest(text, {}, name, None, None)
     assert example.examples, f"the docstring of elfnet.{name} has no example"
     failures: list[str] = []
-    doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example, out=failures.append)
+    doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS).run(example, out=failures.append)
     return "".join(failures)
 
 

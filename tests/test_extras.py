@@ -3,9 +3,10 @@
 import json
 import re
 import tomllib
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -63,3 +64,17 @@ def test_code_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(metadata, "distribution", distribution)
     assert missing_package("serving", "httptools") == "serving needs httptools: pip install 'elfnet[serve]'"
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "missing"), [("elfnet", "ELFClassifier", "sklearn"), ("elfnet.losses", "ELFLoss", "torch")]
+)
+def test_a_public_name_says_which_extra_it_needs(
+    monkeypatch: pytest.MonkeyPatch, package: str, name: str, missing: str
+) -> None:
+    public = import_module(package)
+    not_there = Mock(side_effect=ModuleNotFoundError(name=missing))
+    monkeypatch.setattr("elfnet.lazy.import_module", not_there)
+    with pytest.raises(ModuleNotFoundError, match=rf"^{package}\.{name} needs {missing}: .*train") as caught:
+        getattr(public, name)
+    assert caught.value.name == missing

@@ -3,10 +3,10 @@
 The names below are imported when they are first used, so that `import elfnet` is cheap and needs no torch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from elfnet.cpu_features import hide_unusable_amx
+from elfnet.lazy import lazy_names
 from elfnet.version import __version__
 
 if TYPE_CHECKING:
@@ -128,10 +128,7 @@ __all__ = [
 hide_unusable_amx()
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'elfnet' has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, _HOME)
 
 
 def __dir__() -> list[str]:

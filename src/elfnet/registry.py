@@ -9,11 +9,15 @@ from elfnet.errors import RequestError
 T = TypeVar("T")
 
 
-def unknown_name(kind: str, name: str, choices: list[str]) -> RequestError:
-    """The error for an unknown name, with the nearest choice and all choices."""
-    near = get_close_matches(name, choices, n=1, cutoff=0.5)
+def unknown_name(kind: str, name: str, choices: list[str], *, instead: str | None = None) -> RequestError:
+    """The error for an unknown name, with the nearest choice and all choices.
+
+    Args:
+        instead: text in place of the list of choices, if that is too long for one line.
+    """
+    near = get_close_matches(name, choices, n=1, cutoff=0.5 if instead is None else 0.6)
     hint = f"; did you mean {near[0]!r}?" if near else ";"
-    return RequestError(f"unknown {kind} {name!r}{hint} choose from: {', '.join(choices)}")
+    return RequestError(f"unknown {kind} {name!r}{hint} {instead or 'choose from: ' + ', '.join(choices)}")
 
 
 class Registry(Generic[T]):

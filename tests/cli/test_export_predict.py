@@ -246,6 +246,7 @@ def test_a_run_has_no_variants(elfnet: Call, finished: Path, photos: Path) -> No
 def test_what_is_no_model(elfnet: Call, finished: Path, bundle: Path, photos: Path, tmp_path: Path) -> None:
     assert "there is no bundle" in one_line(elfnet("predict", tmp_path / "nowhere", photos), 2)
     assert "is not a bundle" in one_line(elfnet("predict", tmp_path, photos), 2)
+    assert f"make one with 'elfnet export {finished}'" in one_line(elfnet("serve", finished), 2)
     content = bytearray(bundle.read_bytes())
     content[len(content) // 2] ^= 1
     (tmp_path / "damaged.onnx").write_bytes(content)

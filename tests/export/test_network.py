@@ -47,6 +47,7 @@ def test_the_file_answers_as_the_network_does(tmp_path: Path) -> None:
             {"class_counts": [30]},
             "the network has 2 classes, there are 2 class_names and 1 class_counts",
         ),
+        (_images(), LABELS, {"mean": [0.5] * 3}, "images have 1 channel, mean has 3 numbers and std has 1"),
         (_images(), LABELS * 0, {}, "labels must be of at least two classes, from 0 to 1"),
         (_images(), LABELS * 2, {}, "labels must be of at least two classes, from 0 to 1"),
     ],
@@ -56,3 +57,8 @@ def test_what_is_refused(images: Any, labels: Any, changed: dict[str, Any], mess
     with pytest.raises(RequestError, match=message):
         export_network(network, images, labels, tmp_path / "own.onnx", **(ABOUT | changed))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_network_without_exits_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="network is a Linear without exits; give what attach_exits"):
+        export_network(torch.nn.Linear(3, 2), _images(), LABELS, tmp_path / "own.onnx", **ABOUT)  # type: ignore[arg-type]

@@ -17,8 +17,7 @@ import elfnet
 from elfnet.errors import RequestError
 from elfnet.export import onnx as onnx_export
 from elfnet.export.onnx import export_stages
-from elfnet.models.layers import evaluation_mode
-from elfnet.models.staged import StagedNetwork
+from elfnet.models.staged import StagedNetwork, evaluation_mode
 
 
 def test_inputs_and_outputs(exported_graphs: list[bytes], exported_network: StagedNetwork) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -162,6 +163,29 @@ def test_upload(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert b'from_pretrained("hub:user/new")' in calls["files"]["README.md"]
     with pytest.raises(RequestError, match="must have the form user/name"):
         push_to_hub(saved / "model.onnx", "new")
+
+
+def test_upload_without_a_network_is_one_line(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client's errors of the connection are of its HTTP library, and no OSError."""
+    refused = Mock(side_effect=type("ConnectError", (Exception,), {})("Connection refused"))
+    monkeypatch.setattr("huggingface_hub.HfApi.create_repo", refused)
+    with pytest.raises(WorkError, match=r"^cannot upload to user/new: Connection refused; check .* the network$"):
+        push_to_hub(saved / "model.onnx", "user/new")
+
+
+def test_the_hub_client_says_nothing_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def download(*_: Any, **__: Any) -> str:
+        from huggingface_hub.utils import logging
+
+        logging.get_logger("huggingface_hub.utils").warning("Retrying in 1s")
+        raise RuntimeError
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    with pytest.raises(WorkError, match=r"^cannot download user/name from the hub: RuntimeError; check the network$"):
+        find_model("hub:user/name")
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.slow

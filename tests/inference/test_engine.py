@@ -16,13 +16,11 @@ from elfnet.calibrate.point_family import Family
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.policy_replay import Replay, compute_confidences, confidences_for_policy, replay
-from elfnet.evaluate.run import logits_of
 from elfnet.exits.logit_adjustment import LogitAdjustment
 from elfnet.exits.policy import NEVER, Policy
 from elfnet.inference.backends.torch import TorchBackend
 from elfnet.inference.engine import ABSTAINED, Answers, Engine, join_answers
 from elfnet.models.build import build_network
-from elfnet.models.flops import count_cost
 from elfnet.models.staged import StagedNetwork
 
 IMAGES, CLASSES = 60, 5
@@ -45,22 +43,12 @@ def images() -> NDArray[np.float32]:
 
 
 @pytest.fixture(scope="module")
-def table(network: StagedNetwork, images: NDArray[np.float32]) -> ExitTable:
-    cost = count_cost(network, (3, 16, 16))
-    return ExitTable(
-        logits_NEC=logits_of(network, torch.from_numpy(images).split(7)),  # type: ignore[no-untyped-call]
-        labels_N=np.arange(IMAGES, dtype=np.int64) % CLASSES,
-        cost_E=np.array(cost.relative),
-        head_cost_E=np.array(cost.heads) / cost.plain,
-        plain_multiply_adds=cost.plain,
-        class_counts_C=np.array([50, 40, 30, 20, 10]),
-        class_names=tuple("abcde"),
-        split="calibration",
-        checkpoint_sha256="0" * 64,
-        confidence_scale=1.0,
-        many_above=35,
-        few_below=15,
-    )
+def table(
+    make_table: Callable[[StagedNetwork, NDArray[np.float32]], ExitTable],
+    network: StagedNetwork,
+    images: NDArray[np.float32],
+) -> ExitTable:
+    return make_table(network, images)
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ from elfnet.exits.training_rule import TrainingRule
 from elfnet.losses.cross_entropy import CrossEntropyLoss
 from elfnet.losses.elf import Distillation, ELFLoss
 from elfnet.losses.weighting import DeferredReweighting
-from elfnet.methods.mixing import CutMix, MinorityCutMix, MixSchedule, Mixup, PairMixing, unmixed
+from elfnet.methods.mixing import CutMix, MinorityCutMix, MixSchedule, Mixup, PairMixing
 from elfnet.models.experts import ExpertNetwork
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.load import load_recipe
@@ -149,7 +149,7 @@ def trajectory(
         is_head_C=torch.from_numpy(head_classes(np.array(COUNTS))),
         seed=1,
         accumulate=accumulate,
-        mixing=mixing or unmixed,
+        mixing=mixing,
     )
     weights, log = [], []
     for epoch in range(EPOCHS):

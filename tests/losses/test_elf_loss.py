@@ -1,6 +1,7 @@
 """ELFLoss as a training loop of one's own calls it: logits of all exits and labels in, loss and exits out."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -109,6 +110,23 @@ def test_wrong_logits_are_refused_in_one_line() -> None:
         elf(torch.zeros(5, 4), target_B)
     with pytest.raises(RequestError, match="the logits have 3 classes, and LDAMLoss got counts of 4"):
         elf(torch.zeros(3, 5, 3), target_B)
+    with pytest.raises(RequestError, match=r"have shapes \[\(5, 4\), \(5, 4\), \(5, 3\)\]; give one tensor per exit"):
+        elf([torch.zeros(5, 4), torch.zeros(5, 4), torch.zeros(5, 3)], target_B)
+    with pytest.raises(RequestError, match=r"the logits of the exits have shapes \[\]"):
+        ELFLoss(CrossEntropyLoss())([], target_B)
+    with pytest.raises(RequestError, match=r"the logits are of 6 examples, and the labels have shape \(5,\)"):
+        elf(torch.zeros(3, 6, 4), target_B)
+
+
+def test_a_base_loss_of_torch_is_refused() -> None:
+    with pytest.raises(RequestError, match=r"base is torch\..*CrossEntropyLoss; give a loss of elfnet\.losses"):
+        ELFLoss(torch.nn.CrossEntropyLoss())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("take", [LDAMLoss, BalancedSoftmaxLoss, class_weights])
+def test_no_counts_are_refused(take: Callable[[list[int]], object]) -> None:
+    with pytest.raises(RequestError, match="class_counts is empty; give the number of training examples"):
+        take([])
 
 
 def test_class_weights_of_another_number_of_classes_are_refused() -> None:

@@ -24,7 +24,6 @@ from elfnet.methods.mixing import (
     Mixup,
     PairMixing,
     draw_box,
-    unmixed,
 )
 from elfnet.models.build import build_network
 from elfnet.models.staged import StagedNetwork
@@ -255,26 +254,9 @@ def test_manifold_mixup_of_a_batch_that_is_not_mixed_is_the_plain_forward_pass()
     assert torch.equal(forward(batch.images, TARGET, **batch.forward)[0], network(IMAGES))
 
 
-def test_parts_of_a_mixed_batch_hold_it_all() -> None:
-    mixing = CutMix(_schedule())
-    batch = mixing(_batch(mixing), 0)
-    parts = batch.parts(4)
-    assert torch.equal(torch.cat([part.images for part in parts]), batch.images)
-    assert torch.equal(torch.cat([_second(part) for part in parts]), _second(batch))
-    assert {part.labels.share for part in parts} == {batch.labels.share}
-
-
 def _second(batch: MixedBatch) -> Tensor:
     assert batch.labels.second_B is not None
     return batch.labels.second_B
-
-
-def test_parts_leave_out_the_empty_ones_unless_all_are() -> None:
-    def first(number: int) -> TrainingBatch:
-        return TrainingBatch(0, IMAGES[:number], TARGET[:number], torch.arange(number))
-
-    assert [len(part.images) for part in unmixed(first(2), 0).parts(3)] == [1, 1]
-    assert [len(part.images) for part in unmixed(first(0), 0).parts(3)] == [0]
 
 
 def test_bbn_changes_over_from_the_first_sampler_to_the_second() -> None:
@@ -284,7 +266,3 @@ def test_bbn_changes_over_from_the_first_sampler_to_the_second() -> None:
     batch = schedule(_batch(), 5)
     assert torch.equal(batch.labels.first_B, TARGET[:3])
     assert torch.equal(_second(batch), TARGET[3:])
-
-
-def test_an_unmixed_batch_is_what_it_was() -> None:
-    assert unmixed(_batch(), 3) == MixedBatch(IMAGES, Labels(TARGET), {}, ROWS)

@@ -18,8 +18,7 @@ from elfnet.losses.elf import ELFLoss
 from elfnet.models.build import build_network
 from elfnet.models.experts import ExpertNetwork, own_logits
 from elfnet.models.flops import NetworkCost, count_cost
-from elfnet.models.layers import freeze_backbone, training_mode
-from elfnet.models.staged import StagedNetwork
+from elfnet.models.staged import StagedNetwork, freeze_backbone, training_mode
 from elfnet.models.weights import export_backbone, load_backbone_weights
 from elfnet.train.forward import ExitingForward
 

@@ -88,7 +88,10 @@ def test_names_have_summaries() -> None:
 @pytest.mark.parametrize(
     ("name", "start"),
     [
-        ("digits/elf-ce-drv", "unknown recipe 'digits/elf-ce-drv'; did you mean 'digits/elf-ce-drw'? choose from: "),
+        (
+            "digits/elf-ce-drv",
+            "unknown recipe 'digits/elf-ce-drv'; did you mean 'digits/elf-ce-drw'? 'elfnet recipes ls' lists all",
+        ),
         ("cifar/ce", "unknown recipe 'cifar/ce'; did you mean 'cifar"),
         ("digit", "unknown recipe 'digit'"),
         ("digits/ce/more", "unknown recipe 'digits/ce/more'"),

@@ -19,7 +19,7 @@ from elfnet.data.loading.feed import Partners, TrainingBatch
 from elfnet.data.long_tail import head_classes
 from elfnet.losses import DeferredReweighting, class_weights
 from elfnet.methods.mixing import Mixup
-from elfnet.methods.refit.build import freeze_what_stays
+from elfnet.methods.refit.build import TRAINED, freeze_what_stays
 from elfnet.models.build import network_of
 from elfnet.models.staged import StagedNetwork
 from elfnet.models.two_branches import TwoBranchHead
@@ -86,7 +86,8 @@ def _recipe(method: str) -> Recipe:
 def _network(recipe: Recipe) -> StagedNetwork:
     torch.manual_seed(0)
     network = network_of(recipe.model, classes=len(COUNTS), image_channels=3).double()
-    freeze_what_stays(recipe.refit.method, network)
+    if recipe.refit.method in TRAINED:
+        freeze_what_stays(recipe.refit.method, network)
     return network
 
 

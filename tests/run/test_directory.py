@@ -56,6 +56,9 @@ def test_a_directory_is_a_run_only_when_it_is_complete(tmp_path: Path) -> None:
 def test_a_missing_directory_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"there is no run directory .*; 'elfnet train --out .*' creates one"):
         open_run(tmp_path / "no")
+    (tmp_path / "file.onnx").touch()
+    with pytest.raises(RequestError, match=r"file\.onnx is a file; name the run directory"):
+        open_run(tmp_path / "file.onnx")
 
 
 def test_an_unknown_checkpoint_is_one_line(run: RunDirectory) -> None:

@@ -7,8 +7,7 @@ import torch
 
 from elfnet.errors import RequestError
 from elfnet.models.build import build_network
-from elfnet.models.layers import freeze_backbone
-from elfnet.models.staged import StagedNetwork
+from elfnet.models.staged import StagedNetwork, freeze_backbone
 from elfnet.train.optimizer import build_optimizer, optimizer_state, restore_optimizer, set_learning_rate
 
 SETTINGS: dict[str, Any] = {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-2}

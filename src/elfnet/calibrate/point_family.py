@@ -188,12 +188,13 @@ class Family:
         """Return the point with this name.
 
         Raises:
-            RequestError: there is no such point; the message lists the names.
+            RequestError: there is no such point; the message lists the names, of each series such as `budget=...` one.
         """
         for point in self.points:
             if point.name == name:
                 return point
-        raise unknown_name("operating point", name, self.names())
+        one_of_each = {known.partition("=")[0]: known for known in self.names()}.values()
+        raise unknown_name("operating point", name, self.names(), instead=f"choose from: {', '.join(one_of_each)}")
 
     @property
     def default(self) -> OperatingPoint:

@@ -63,6 +63,11 @@ class Parser(argparse.ArgumentParser):
             raise RequestError(f"unknown argument {flag!r}; {hint}")
         return found
 
+    def refuse_name(self, name: str | None) -> None:
+        """Refuse a name after `ls`, which lists everything."""
+        if name is not None:
+            self.error(f"ls lists everything and takes no name, got {name!r}")
+
     def add_json_flag(self) -> None:
         self.add_argument("--json", action="store_true", help="print results as JSON")
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from elfnet.cli.output import console, print_json
 from elfnet.errors import RequestError
 from elfnet.recipe.load import load_recipe, recipe_names
 from elfnet.recipe.schema import Recipe
-from elfnet.registry import unknown_name
 
 DESCRIBE_PATH_SETTINGS = (
     *("data.source", "data.root", "data.calibration", "data.test"),
@@ -61,6 +61,7 @@ def run(words: Sequence[str]) -> int:
     from elfnet.data.build import SOURCES
 
     if args.what == "ls":
+        reader.refuse_name(args.name)
         return _list(as_json=args.json)
     if args.name is None:
         reader.error(f"name a data set: {', '.join(SOURCES)}")
@@ -103,8 +104,12 @@ def _recipe(name: str, overrides: dict[str, object]) -> Recipe:
         shipped = {"cifar10": "cifar10-lt", "cifar100": "cifar100-lt", "lists": "csv"}.get(name, name)
         return load_recipe(f"{shipped}/ce", overrides)
     bare = {recipe.partition("/")[0] for recipe in recipe_names()}
-    if "/" not in name and not name.endswith(".toml") and name not in bare:
-        raise unknown_name("data source", name, [*SOURCES.names(), "or the path of a folder, list or table"])
+    if not name.endswith(".toml") and name.partition("/")[0] not in bare:
+        near = get_close_matches(name, sorted({*SOURCES.names(), *bare}), n=1, cutoff=0.75)
+        hint = f"did you mean {near[0]!r}?" if near else "check the path, or"
+        raise RequestError(
+            f"{name!r} is neither a path that exists nor a data set; {hint} choose from: {', '.join(SOURCES.names())}"
+        )
     return load_recipe(name, overrides)
 
 

@@ -28,6 +28,7 @@ def run(words: Sequence[str]) -> int:
     args = reader.parse_strictly(words)
     networks = shipped_networks()
     if args.what == "ls":
+        reader.refuse_name(args.name)
         return _list(networks, as_json=args.json)
     if args.name is None:
         reader.error("name the network to show; elfnet models ls lists them")

@@ -98,7 +98,7 @@ def points_table(
             *(percent(point.accuracy_by_group[group]) for group in ("many", "medium", "few")),
             f"{point.mean_cost:.3f}",
             f"{point.worst_cost:.3f}",
-            *([f"{milliseconds[name]:.3g}"] if milliseconds else []),
+            *([f"{milliseconds[name]:#.3g}"] if milliseconds else []),
             shares(point.exit_share) if exits > 1 else "1",
         )
     return table

@@ -29,6 +29,7 @@ def run(words: Sequence[str]) -> int:
     reader = parser()
     args = reader.parse_strictly(words)
     if args.what == "ls":
+        reader.refuse_name(args.recipe)
         return _list(as_json=args.json)
     if args.recipe is None:
         reader.error("name the recipe to show; elfnet recipes ls lists them")

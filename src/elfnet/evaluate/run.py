@@ -20,8 +20,7 @@ from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import SPLITS, ExitTable
 from elfnet.exits.policy import Measure
 from elfnet.models.flops import count_cost
-from elfnet.models.layers import evaluation_mode, reset_statistics
-from elfnet.models.staged import StagedNetwork
+from elfnet.models.staged import StagedNetwork, evaluation_mode, reset_statistics
 from elfnet.recipe.schema import DataRecipe
 from elfnet.run.checkpoint import load_run_checkpoint, network_of_run, require_fits, tensors_sha256
 from elfnet.run.directory import RunDirectory

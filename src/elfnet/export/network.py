@@ -94,7 +94,7 @@ def export_network(
         >>> from torch import nn
         >>> from elfnet import attach_exits, export_network
         >>> layers = [nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(72, 2)]
-        >>> network = attach_exits(nn.Sequential(*layers), example=torch.rand(2, 1, 9, 9), head="mean")
+        >>> network = attach_exits(nn.Sequential(*layers), example=torch.rand(2, 1, 9, 9), exits=2, head="mean")
         >>> images = np.random.default_rng(0).integers(0, 256, (40, 9, 9, 1), dtype=np.uint8)
         >>> labels = np.arange(40) % 2
         >>> about = {"class_names": ["a", "b"], "class_counts": [20, 20], "mean": [0.5], "std": [0.5]}
@@ -104,6 +104,11 @@ def export_network(
     labels_N = np.asarray(labels_N, dtype=np.int64)
     _check_arrays(network, images, labels_N, class_names, class_counts)
     height, width, channels = images.shape[1:]
+    if not len(mean) == len(std) == channels:
+        raise RequestError(
+            f"images have {channels} channel{'s' if channels > 1 else ''}, mean has {len(mean)} numbers and std has "
+            f"{len(std)}; give one of each per channel"
+        )
     preprocess = Preprocess(
         mode="L" if channels == 1 else "RGB", height=height, width=width, mean=tuple(mean), std=tuple(std)
     )
@@ -145,10 +150,14 @@ def _check_arrays(
     class_names: Sequence[str],
     class_counts: Sequence[int],
 ) -> None:
+    if not isinstance(network, StagedNetwork):
+        raise RequestError(
+            f"network is a {type(network).__name__} without exits; give what attach_exits or build_network returned"
+        )
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] not in (1, 3):
         raise RequestError(
             f"images are {images.dtype} of shape {images.shape}; they must be uint8 of shape (N, H, W, 1) or "
-            "(N, H, W, 3), before normalisation"
+            "(N, H, W, 3), before normalisation, for example (255 * images).round().astype('uint8')"
         )
     if len(labels_N) != len(images):
         raise RequestError(f"there are {len(images)} images and {len(labels_N)} labels; give one label per image")

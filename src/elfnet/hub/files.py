@@ -9,7 +9,7 @@ from elfnet.errors import RequestError, WorkError
 from elfnet.extras import missing_package
 from elfnet.inference.bundle.one_file import OneFile, open_one_file
 from elfnet.inference.model import Model, load
-from elfnet.pretrained.names import FILE, find_file, find_model
+from elfnet.pretrained.names import FILE, find_file, find_model, first_line
 
 CARD = "README.md"
 
@@ -98,7 +98,6 @@ def push_to_hub(
         raise RequestError(f"repository={repository!r} must have the form user/name")
     try:
         from huggingface_hub import HfApi
-        from huggingface_hub.errors import HfHubHTTPError
     except ImportError as error:
         raise WorkError(missing_package("push_to_hub", "huggingface_hub")) from error
     api = HfApi(token=token, library_name="elfnet")
@@ -109,8 +108,8 @@ def push_to_hub(
         try:
             api.create_repo(repository, private=private, exist_ok=True)
             done = api.upload_folder(repo_id=repository, folder_path=saved, commit_message="Upload with elfnet")
-        except (HfHubHTTPError, OSError) as error:
-            reason = str(error).strip().splitlines()[0]
+        except Exception as error:  # the hub's HTTP library, and so the classes of its errors, change with its version
+            reason = first_line(error)
             raise WorkError(
                 f"cannot upload to {repository}: {reason}; check the name, the token and the network"
             ) from error

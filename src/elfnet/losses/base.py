@@ -82,6 +82,17 @@ class BaseLoss(nn.Module):
         raise NotImplementedError
 
 
+def check_counts(class_counts: Sequence[int], what: str) -> None:
+    """Raise a RequestError unless every class has a training example; `what` would be undefined without."""
+    if len(class_counts) == 0:
+        raise RequestError("class_counts is empty; give the number of training examples of each class")
+    for label, count in enumerate(class_counts):
+        if count <= 0:
+            raise RequestError(
+                f"class {label} has no training example, so its {what} is undefined; drop it or add examples"
+            )
+
+
 LOSSES: Registry[Callable[..., BaseLoss]] = Registry("criterion.loss")
 """Builders by name. A builder takes the number of training examples per class, and settings by keyword."""
 

@@ -90,7 +90,8 @@ class ELFLoss(nn.Module):
             step then.
 
     Raises:
-        RequestError: the number of exit weights is not the number of exits, or the threshold is not valid.
+        RequestError: the base is no `BaseLoss`, the number of exit weights is not the number of exits, or the
+            threshold is not valid.
 
     Example:
         >>> from elfnet.losses import CrossEntropyLoss
@@ -114,6 +115,11 @@ class ELFLoss(nn.Module):
         distillation: Distillation | None = None,
     ) -> None:
         super().__init__()
+        if not isinstance(base, BaseLoss):
+            raise RequestError(
+                f"base is {type(base).__module__}.{type(base).__qualname__}; give a loss of elfnet.losses, such as "
+                "CrossEntropyLoss, which returns one value per example"
+            )
         if exit_weights and exits is not None and len(exit_weights) != exits:
             raise RequestError(
                 f"criterion.exit_weights has {len(exit_weights)} numbers for {exits} exits; give one per exit"
@@ -151,10 +157,16 @@ class ELFLoss(nn.Module):
                 averages gradients, so the loss of each process has to be multiplied by the number of processes then.)
 
         Raises:
-            RequestError: the logits do not have the number of exits or classes that the loss was built for.
+            RequestError: the logits do not have the number of exits or classes that the loss was built for, or there is
+                not one label per example.
         """
         logits_EBC = self._stacked(logits)
         labels = labels if isinstance(labels, Labels) else Labels(labels)
+        if labels.first_B.shape != logits_EBC.shape[1:2]:
+            raise RequestError(
+                f"the logits are of {logits_EBC.shape[1]} examples, and the labels have shape "
+                f"{tuple(labels.first_B.shape)}; give one class index per example"
+            )
         if visited_EB is None:
             visited_EB = self.visited(logits_EBC, labels.leading)
         weights_C = _ones(logits_EBC) if weights_C is None else weights_C
@@ -180,7 +192,9 @@ class ELFLoss(nn.Module):
             logits_EBC: the logits of all exits, as the network returns them.
         """
         labels = labels if isinstance(labels, Labels) else Labels(labels)
-        logits_EBC = own_logits(self._stacked(logits_EBC), self._experts)
+        logits_EBC = self._stacked(logits_EBC)
+        if self._experts > 1:
+            logits_EBC = own_logits(logits_EBC, self._experts)
         weights_C = _ones(logits_EBC) if weights_C is None else weights_C
         if len(weights_C) != logits_EBC.shape[-1]:
             raise RequestError(f"{len(weights_C)} class weights for {logits_EBC.shape[-1]} classes; give one per class")
@@ -211,7 +225,14 @@ class ELFLoss(nn.Module):
                 f"the logits have {len(logits)} exits, and the loss was built for {self.exits}; give the logits of all "
                 "exits, shape (exits, batch, classes)"
             )
-        return logits if isinstance(logits, Tensor) else torch.stack([*logits])
+        if isinstance(logits, Tensor):
+            return logits
+        shapes = [tuple(one.shape) for one in logits]
+        if len(set(shapes)) != 1 or len(shapes[0]) != 2:
+            raise RequestError(
+                f"the logits of the exits have shapes {shapes}; give one tensor per exit, all of shape (batch, classes)"
+            )
+        return torch.stack([*logits])
 
 
 def _parse_threshold(threshold: float | str, classes: int | None) -> float:

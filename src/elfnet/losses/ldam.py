@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from elfnet.errors import RequestError
-from elfnet.losses.base import LOSSES, BaseLoss
+from elfnet.losses.base import LOSSES, BaseLoss, check_counts
 from elfnet.losses.cross_entropy import log_probability_of
 
 
@@ -26,11 +25,7 @@ def ldam_margins(class_counts: Sequence[int], *, max_margin: float, power: float
         >>> [round(float(m), 6) for m in ldam_margins([5000, 50], max_margin=0.5, power=0.25)]
         [0.158114, 0.5]
     """
-    if min(class_counts) <= 0:
-        empty = next(c for c, n in enumerate(class_counts) if n <= 0)
-        raise RequestError(
-            f"class {empty} has no training example, so its margin is undefined; drop it or add examples"
-        )
+    check_counts(class_counts, "margin")
     raw_C = torch.as_tensor(class_counts, dtype=torch.float64).pow(-power)
     return raw_C * (max_margin / raw_C.max())
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from elfnet.errors import RequestError
-from elfnet.losses.base import LOSSES, BaseLoss
+from elfnet.losses.base import LOSSES, BaseLoss, check_counts
 from elfnet.losses.cross_entropy import log_probability_of
 
 
@@ -26,11 +26,7 @@ def log_prior(class_counts: Sequence[int]) -> Tensor:
         >>> log_prior([3, 1]).exp().tolist()
         [0.75, 0.25]
     """
-    if min(class_counts) <= 0:
-        empty = next(c for c, n in enumerate(class_counts) if n <= 0)
-        raise RequestError(
-            f"class {empty} has no training example, so its log prior is undefined; drop it or add examples"
-        )
+    check_counts(class_counts, "log prior")
     counts_C = torch.as_tensor(class_counts, dtype=torch.float64)
     return (counts_C / counts_C.sum()).log()
 

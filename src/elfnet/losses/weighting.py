@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from elfnet.errors import RequestError
+from elfnet.losses.base import check_counts
 from elfnet.registry import Registry
 
 Floats = NDArray[np.float64]
@@ -63,13 +64,8 @@ def class_weights(
         >>> class_weights([30, 10], "inverse").tolist()
         [0.5, 1.5]
     """
-    counts_C = np.asarray(class_counts, dtype=np.float64)
-    if (counts_C <= 0).any():
-        empty = int(np.flatnonzero(counts_C <= 0)[0])
-        raise RequestError(
-            f"class {empty} has no training example, so its weight is undefined; drop it or add examples"
-        )
-    raw_C = WEIGHTINGS[kind](counts_C, beta)
+    check_counts(class_counts, "weight")
+    raw_C = WEIGHTINGS[kind](np.asarray(class_counts, dtype=np.float64), beta)
     return torch.from_numpy(raw_C * (len(raw_C) / raw_C.sum())).to(dtype)
 
 

@@ -9,7 +9,6 @@ patches of rare classes.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -45,42 +44,11 @@ class MixedBatch:
     forward: dict[str, Tensor | int] = field(default_factory=dict)
     rows_b: Tensor | None = None
 
-    def parts(self, number: int) -> "list[MixedBatch]":
-        """Split the batch into `number` parts for gradient accumulation.
-
-        Empty parts are left out. An empty batch gives one empty part.
-        """
-        if number == 1:
-            return [self]
-        assert not self.forward, "a batch that is mixed inside the network cannot be split; the recipe refuses it"
-        labels = self.labels
-
-        def split(tensor: Tensor | None) -> Sequence[Tensor | None]:
-            return [None] * number if tensor is None else tensor.tensor_split(number)
-
-        parts = [
-            MixedBatch(images, Labels(first_b, second_b, labels.share, importance_b), rows_b=rows_b)
-            for images, first_b, second_b, importance_b, rows_b in zip(
-                self.images.tensor_split(number),
-                labels.first_B.tensor_split(number),
-                split(labels.second_B),
-                split(labels.importance_B),
-                split(self.rows_b),
-                strict=True,
-            )
-        ]
-        return [part for part in parts if len(part.images)] or parts[:1]
-
 
 class Mixing(Protocol):
     """A function from a batch of the training feed to what the network is trained on."""
 
     def __call__(self, batch: TrainingBatch, epoch: int) -> MixedBatch: ...
-
-
-def unmixed(batch: TrainingBatch, epoch: int) -> MixedBatch:  # noqa: ARG001 (part of the interface of Mixing)
-    """The mixing that changes nothing."""
-    return MixedBatch(batch.images, Labels(batch.labels_b), rows_b=batch.rows_b)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +91,7 @@ class PairMixing(ABC):
 
     def __call__(self, batch: TrainingBatch, epoch: int) -> MixedBatch:
         if batch.partners is None:
-            return self.unmixed(batch, epoch)
+            return self.unmixed(batch)
         rng = step_rng(self._schedule.seed, epoch, batch.step, SHARES)
         share = float(rng.beta(self._schedule.alpha, self._schedule.alpha))
         return self.mix(batch, batch.partners, share, rng)
@@ -133,9 +101,9 @@ class PairMixing(ABC):
         partner_B = rng.permutation(len(batch.rows_r))
         return Request(batch.rows_r[partner_B], batch.repeat_r[partner_B])
 
-    def unmixed(self, batch: TrainingBatch, epoch: int) -> MixedBatch:
+    def unmixed(self, batch: TrainingBatch) -> MixedBatch:
         """Return a batch that is not mixed, in the form that the forward pass expects."""
-        return unmixed(batch, epoch)
+        return MixedBatch(batch.images, Labels(batch.labels_b), rows_b=batch.rows_b)
 
     @abstractmethod
     def mix(self, batch: TrainingBatch, partners: Partners, share: float, rng: np.random.Generator) -> MixedBatch:
@@ -176,7 +144,7 @@ class ManifoldMixup(PairMixing):
         labels = Labels(batch.labels_b, partners.labels_r[partners.place_b], share)
         return self._with_forward_arguments(batch, labels, int(rng.integers(self._depths)), partners.place_b)
 
-    def unmixed(self, batch: TrainingBatch, epoch: int) -> MixedBatch:  # noqa: ARG002
+    def unmixed(self, batch: TrainingBatch) -> MixedBatch:
         """Mix every image with itself, so that the forward pass needs no second case."""
         itself_b = torch.arange(len(batch.labels_b), device=batch.labels_b.device)
         return self._with_forward_arguments(batch, Labels(batch.labels_b), 0, itself_b)

@@ -11,11 +11,10 @@ if TYPE_CHECKING:
     from elfnet.models.experts import ExpertNetwork
     from elfnet.models.flops import NetworkCost, count_cost
     from elfnet.models.heads import CosineClassifier, Head, LinearClassifier
-    from elfnet.models.layers import BatchNorm2d
-    from elfnet.models.staged import StagedNetwork
+    from elfnet.models.staged import BatchNorm2d, StagedNetwork
 
 _MODULES = {
-    "BatchNorm2d": "elfnet.models.layers",
+    "BatchNorm2d": "elfnet.models.staged",
     "CosineClassifier": "elfnet.models.heads",
     "ExpertNetwork": "elfnet.models.experts",
     "Head": "elfnet.models.heads",

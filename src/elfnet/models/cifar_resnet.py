@@ -3,8 +3,7 @@
 from torch import Tensor, nn
 from torch.nn import functional
 
-from elfnet.models.layers import BatchNorm2d
-from elfnet.models.staged import Backbone
+from elfnet.models.staged import Backbone, BatchNorm2d
 
 GROUP_CHANNELS = (16, 32, 64)
 

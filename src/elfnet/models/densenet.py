@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from elfnet.errors import RequestError
-from elfnet.models.layers import BatchNorm2d
-from elfnet.models.staged import Backbone
+from elfnet.models.staged import Backbone, BatchNorm2d
 
 GROWTH = 32
 BOTTLENECK = 4 * GROWTH

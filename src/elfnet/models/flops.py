@@ -13,8 +13,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
-from elfnet.models.layers import evaluation_mode
-from elfnet.models.staged import StagedNetwork
+from elfnet.models.staged import StagedNetwork, evaluation_mode
 
 
 def _attention_flops(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
@@ -83,7 +82,7 @@ def costly_exits(cost: NetworkCost) -> list[str]:
         if alone >= cost.plain:
             warnings.append(
                 f"exit {k + 1} alone costs {alone / cost.plain:.2f} of the plain backbone, so it cannot save anything; "
-                "use fewer filters in its head (model.head_filters), or a separable head"
+                "use a cheaper head: model.head_filters or model.exit_head in a recipe, head='mean' in attach_exits"
             )
     return warnings
 

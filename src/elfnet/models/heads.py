@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from elfnet.models.layers import BatchNorm2d
+from elfnet.models.staged import BatchNorm2d
 from elfnet.registry import Registry
 
 

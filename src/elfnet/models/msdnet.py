@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from elfnet.errors import RequestError
 from elfnet.models.heads import Head
-from elfnet.models.layers import BatchNorm2d
-from elfnet.models.staged import Backbone
+from elfnet.models.staged import Backbone, BatchNorm2d
 
 FACTORS = (1, 2, 4)
 """The factor of each scale, finest first, for its channels, its growth and the width of its bottlenecks."""

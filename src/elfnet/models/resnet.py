@@ -11,8 +11,7 @@ from itertools import pairwise
 from torch import Tensor, nn
 from torch.nn import functional
 
-from elfnet.models.layers import BatchNorm2d
-from elfnet.models.staged import Backbone
+from elfnet.models.staged import Backbone, BatchNorm2d
 
 GROUP_WIDTHS = (64, 128, 256, 512)
 STEM_CHANNELS = 64

@@ -9,8 +9,7 @@ from collections import OrderedDict
 
 from torch import Tensor, nn
 
-from elfnet.models.layers import BatchNorm2d
-from elfnet.models.staged import Backbone
+from elfnet.models.staged import Backbone, BatchNorm2d
 
 WIDTH = 32
 """Channels of the first convolution; the last has eight times as many."""

@@ -3,7 +3,10 @@
 Only a name that begins with `hub:` uses the network.
 """
 
+import logging
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -50,6 +53,18 @@ def find_file(name: str | Path, file: str) -> Path:
     return path / file if path.is_dir() else path
 
 
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Keep the hub's lines about each attempt off the terminal: the error at the end says what is wrong."""
+    logger = logging.getLogger("huggingface_hub")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
 def _download(name: str, file: str) -> Path:
     matched = _REPOSITORY.fullmatch(name)
     if matched is None:
@@ -61,7 +76,6 @@ def _download(name: str, file: str) -> Path:
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import (
             EntryNotFoundError,
-            HfHubHTTPError,
             LocalEntryNotFoundError,
             RepositoryNotFoundError,
             RevisionNotFoundError,
@@ -69,7 +83,8 @@ def _download(name: str, file: str) -> Path:
     except ImportError as error:
         raise WorkError(missing_package(f"{HUB}{name}", "huggingface_hub")) from error
     try:
-        return Path(hf_hub_download(repository, file, revision=revision))
+        with _without_warnings():
+            return Path(hf_hub_download(repository, file, revision=revision))
     except RepositoryNotFoundError as error:
         raise WorkError(
             f"the hub has no repository {repository}, or it is private; check the name, or log in"
@@ -82,6 +97,11 @@ def _download(name: str, file: str) -> Path:
         ) from error
     except EntryNotFoundError as error:
         raise WorkError(f"{repository} has no file {file}; it was not written by elfnet.hub.push_to_hub") from error
-    except (HfHubHTTPError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise WorkError(f"cannot download {repository} from the hub: {reason}") from error
+    except Exception as error:  # the hub's HTTP library, and so the classes of its errors, change with its version
+        reason = first_line(error)
+        raise WorkError(f"cannot download {repository} from the hub: {reason}; check the network") from error
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message, or the name of its class if it has none."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

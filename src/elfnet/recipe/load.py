@@ -142,10 +142,12 @@ def _read_settings(name: str, extended_by: tuple[str, ...] = ()) -> dict[str, An
 
 
 def _unknown_recipe(name: str) -> RequestError:
-    """The error names the nearest recipe and lists data and methods separately: all pairs would be too many."""
-    nearest = str(unknown_name("recipe", name, recipe_names())).partition(" choose from")[0]
-    data, method = (", ".join(sorted(_shipped(kind))) for kind in ("data", "method"))
-    return RequestError(f"{nearest} choose from: DATA/METHOD, with DATA one of {data}, and METHOD one of {method}")
+    """The error names the nearest recipe; the list of all would be too long for one line."""
+    if Path(name).is_dir():
+        return RequestError(
+            f"{name} is a folder, not a recipe; for images in it: elfnet train folder --data.root {name}"
+        )
+    return unknown_name("recipe", name, recipe_names(), instead="'elfnet recipes ls' lists all")
 
 
 def _combine(data: dict[str, Any], method: dict[str, Any]) -> dict[str, Any]:
@@ -172,13 +174,17 @@ def _refuse_unknown_settings(name: str, settings: Mapping[str, Any]) -> None:
         if not isinstance(fields, Mapping):
             raise RequestError(f"recipe {name}: {section} is a section, not a value; write [{section}]")
         for field in fields:
-            if (now := new_name(f"{section}.{field}")) is not None:
-                raise RequestError(f"recipe {name}: {section}.{field} is now called {now}; use the new name")
-            if field not in known and (meant := hint_by_meaning(f"{section}.{field}")) is not None:
-                raise RequestError(f"unknown setting in recipe {name}: {section}.{field}; {meant}")
             if field not in known:
-                choices = [f"{section}.{one}" for one in known]
-                raise unknown_name(f"setting in recipe {name}:", f"{section}.{field}", choices)
+                raise _unknown_setting(name, f"{section}.{field}", [f"{section}.{one}" for one in known])
+
+
+def _unknown_setting(name: str, dotted: str, choices: list[str]) -> RequestError:
+    """The error names the new name of a renamed setting, or what the user may have meant, or the nearest setting."""
+    if (now := new_name(dotted)) is not None:
+        return RequestError(f"recipe {name}: {dotted} is now called {now}; use the new name")
+    if (meant := hint_by_meaning(dotted)) is not None:
+        return RequestError(f"unknown setting in recipe {name}: {dotted}; {meant}")
+    return unknown_name(f"setting in recipe {name}:", dotted, choices)
 
 
 def validate_recipe(name: str, settings: Mapping[str, Any]) -> Recipe:

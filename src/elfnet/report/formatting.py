@@ -28,7 +28,7 @@ def cost(relative: float | None) -> str:
 
 def milliseconds(value: float | None) -> str:
     """Format a time in milliseconds with three digits: 1.2345 -> "1.23"."""
-    return DASH if value is None else f"{value:.3g}" if value < 100 else f"{value:.0f}"
+    return DASH if value is None else f"{value:#.3g}".rstrip(".") if value < 100 else f"{value:.0f}"
 
 
 def number(value: float | None, digits: int = 3) -> str:

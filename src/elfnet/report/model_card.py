@@ -73,7 +73,7 @@ def _accuracy(record: RunRecord) -> str:
         taken = record.milliseconds(name)
         lines.append(
             f"| {meaning} | {100 * found.balanced_accuracy:.1f} ± {100 * error:.1f} | "
-            f"{100 * found.accuracy:.1f} | {found.mean_cost:.2f} |{'' if taken is None else f' {taken:.3g} |'}"
+            f"{100 * found.accuracy:.1f} | {found.mean_cost:.2f} |{'' if taken is None else f' {taken:#.3g} |'}"
         )
     units = " ".join(note for note in (record.cost_note, record.time_note, record.mix_note) if note)
     return "\n".join([*lines, "", units, *(f"- {note}" for note in record.family.notes)])

@@ -24,8 +24,7 @@ from elfnet import atomic
 from elfnet.errors import RequestError, WorkError
 from elfnet.interrupts import deferred_interrupts
 from elfnet.models.build import network_of, network_signature
-from elfnet.models.layers import evaluation_mode
-from elfnet.models.staged import StagedNetwork
+from elfnet.models.staged import StagedNetwork, evaluation_mode
 from elfnet.parsing import parse_json
 from elfnet.recipe.schema import ModelRecipe, Recipe
 from elfnet.recipe.stages import stage_of_weights, stops_early, total_epochs

@@ -162,10 +162,14 @@ def open_run(path: str | Path) -> RunDirectory:
         'first'
     """
     run = RunDirectory(Path(path))
+    if run.root.is_file():
+        raise RequestError(f"{path} is a file; name the run directory, which 'elfnet train' makes")
     if not run.root.is_dir():
         raise RequestError(f"there is no run directory {path}; 'elfnet train --out {path}' creates one")
     if not run.exists():
-        raise RequestError(f"{path} is not a run directory: it has no recipe.toml")
+        raise RequestError(
+            f"{path} is not a run directory: it has no recipe.toml; name a directory that 'elfnet train' made"
+        )
     return run
 
 

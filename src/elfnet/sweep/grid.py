@@ -116,7 +116,7 @@ def _check_setting(dotted: str) -> None:
         for name, info in getattr(field.annotation, "model_fields").items()  # noqa: B009 (unknown to mypy on a type)
     }
     if dotted not in known:
-        raise unknown_name("setting", dotted, sorted(known))
+        raise unknown_name("setting", dotted, sorted(known), instead="'elfnet recipes show RECIPE' lists all")
     if get_origin(known[dotted].annotation) is tuple:
         raise RequestError(
             f"--over {dotted} is a list, and commas separate the values of a sweep; sweep another setting"

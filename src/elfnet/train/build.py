@@ -19,10 +19,9 @@ from elfnet.data.long_tail import head_classes
 from elfnet.data.splits import Splits
 from elfnet.data.types import Examples
 from elfnet.methods.mixing import PairMixing
-from elfnet.methods.refit.build import freeze_what_stays, take_over
+from elfnet.methods.refit.build import TRAINED, freeze_what_stays, take_over
 from elfnet.models.build import network_of
-from elfnet.models.layers import freeze_backbone
-from elfnet.models.staged import StagedNetwork
+from elfnet.models.staged import StagedNetwork, freeze_backbone
 from elfnet.recipe.schema import DataRecipe, Recipe
 from elfnet.recipe.stages import Stage
 from elfnet.run.checkpoint import Checkpoint
@@ -119,7 +118,8 @@ def _place(network: StagedNetwork, recipe: Recipe, machine: Machine, processes: 
         torch.nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
     if recipe.train.backbone_lr_factor == 0:
         freeze_backbone(network)
-    freeze_what_stays(recipe.refit.method, network)
+    if recipe.refit.method in TRAINED:
+        freeze_what_stays(recipe.refit.method, network)
 
 
 def _optimizer(recipe: Recipe, network: StagedNetwork, saved: Checkpoint | None) -> torch.optim.Optimizer:

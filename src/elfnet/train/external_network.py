@@ -6,8 +6,7 @@ import torch
 
 from elfnet.errors import RequestError
 from elfnet.models.heads import LinearClassifier
-from elfnet.models.layers import evaluation_mode
-from elfnet.models.staged import StagedNetwork
+from elfnet.models.staged import StagedNetwork, evaluation_mode
 from elfnet.recipe.schema import Recipe
 from elfnet.run.checkpoint import require_same_signature, signature_of, tensors_sha256
 from elfnet.run.directory import RunDirectory

@@ -24,7 +24,6 @@ from elfnet.methods.mixing import (
     Mixing,
     MixSchedule,
     Mixup,
-    unmixed,
 )
 from elfnet.models.staged import StagedNetwork, reset_compiler, same_features
 from elfnet.recipe.schema import Recipe, TrainRecipe
@@ -196,26 +195,28 @@ TrainingForward = ExitingForward | ManifoldForward | BilateralForward
 
 def forward_and_mixing(
     recipe: Recipe, network: StagedNetwork, rule: TrainingRule | None, labels_N: Ints
-) -> tuple[TrainingForward, Mixing]:
-    """Build the forward pass and the mixing of a recipe; the mixing supplies extra arguments of the forward pass."""
+) -> tuple[TrainingForward, Mixing | None]:
+    """Build the forward pass and the mixing of a recipe, None without one.
+
+    The mixing supplies extra arguments of the forward pass.
+    """
     if recipe.model.branches == 2:
         return BilateralForward(network), CumulativeSchedule(recipe.train.epochs)
     if recipe.train.mix == "manifold":
         forward = ManifoldForward(network)
         return forward, ManifoldMixup(_mix_schedule(recipe.train), forward.depths)
     equilibrium = recipe.criterion.equilibrium
-    return ExitingForward(network, rule, after_exit=recipe.exits.after_exit, equilibrium=equilibrium), _mixing(
-        recipe, labels_N
-    )
+    exiting = ExitingForward(network, rule, after_exit=recipe.exits.after_exit, equilibrium=equilibrium)
+    return exiting, _mixing_of_images(recipe.train, labels_N)
 
 
-def _mixing(recipe: Recipe, labels_N: Ints) -> Mixing:
-    mix, schedule = recipe.train.mix, _mix_schedule(recipe.train)
-    if mix == "cmo":
+def _mixing_of_images(train: TrainRecipe, labels_N: Ints) -> Mixing | None:
+    if train.mix == "none":
+        return None
+    schedule = _mix_schedule(train)
+    if train.mix == "cmo":
         return MinorityCutMix(schedule, labels_N)
-    if mix == "cutmix":
-        return CutMix(schedule)
-    return Mixup(schedule) if mix == "mixup" else unmixed
+    return CutMix(schedule) if train.mix == "cutmix" else Mixup(schedule)
 
 
 def _mix_schedule(train: TrainRecipe) -> MixSchedule:

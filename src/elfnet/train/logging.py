@@ -232,7 +232,7 @@ class Watch(ProgressDisplay):
         self._epochs = total_epochs(recipe)
         self._later, self._network = epochs_later(recipe), network_number(recipe)
         machine, data = info.machine, info.data
-        how = [machine.device, machine.precision, f"{machine.threads} threads"]
+        how = [machine.device, machine.precision, f"{machine.threads} thread{'s' if machine.threads > 1 else ''}"]
         how += ["compiled"] if machine.compile else []
         network = "given network" if info.network is not None else recipe.model.backbone
         examples = "rows" if recipe.data.source == "features" else "images"

@@ -2,7 +2,7 @@
 
 # Shapes: E exits, b examples of one part of this process's batch, C classes
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Literal
@@ -11,13 +11,14 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from elfnet.data.loading.feed import TrainingFeed
+from elfnet.data.loading.feed import TrainingBatch, TrainingFeed
 from elfnet.errors import WorkError
 from elfnet.exits.training_rule import exit_taken
+from elfnet.losses.base import Labels
 from elfnet.losses.elf import ELFLoss
 from elfnet.losses.weighting import DeferredReweighting, weighted_batch_mean
-from elfnet.methods.mixing import MixedBatch, Mixing, unmixed
-from elfnet.models.layers import training_mode
+from elfnet.methods.mixing import MixedBatch, Mixing
+from elfnet.models.staged import training_mode
 from elfnet.run.log import EpochRecord
 from elfnet.train.distributed import DistributedContext
 from elfnet.train.epoch_statistics import EpochStatistics
@@ -47,7 +48,8 @@ class Trainer:
         batches: feed of this process's shard.
         is_head_C: whether a class is frequent, for the statistics.
         accumulate: number of parts that a batch is split into; their gradients are accumulated.
-        mixing: applied to every batch; it must match `forward` (see `forward_and_mixing`).
+        mixing: applied to every batch; it must match `forward` (see `forward_and_mixing`). None: examples stay as they
+            are.
         average: moving average to update after every step.
         resizing: image size by epoch; None: always the full size.
         pruning: which examples an epoch shows; it is also the selection of `batches`.
@@ -68,7 +70,7 @@ class Trainer:
         is_head_C: Tensor,
         seed: int,
         accumulate: int = 1,
-        mixing: Mixing = unmixed,
+        mixing: Mixing | None = None,
         average: WeightAverage | None = None,
         resizing: ProgressiveResizing | None = None,
         pruning: Pruning | None = None,
@@ -116,13 +118,7 @@ class Trainer:
         rate = 0.0
         for step, batch in enumerate(self._batches.epoch(epoch)):
             rate = self._schedule.learning_rate(epoch, step, steps)
-            mixed = self._mixing(batch, epoch)
-            if self._resizing is not None:
-                mixed = replace(mixed, images=self._resizing(mixed.images, epoch))
-            if self._pruning is not None:
-                importance_b = self._pruning.weight(batch.rows_b)
-                mixed = replace(mixed, labels=replace(mixed.labels, importance_B=importance_b))
-            self._step(mixed, weights_C, rate, statistics)
+            self._step(self._mixed(batch, epoch), weights_C, rate, statistics)
             if (step + 1) % STEPS_PER_LOSS_CHECK == 0 or step + 1 == steps:
                 self._refuse_loss_not_finite(epoch, statistics)
             self._on_step(step + 1, steps)
@@ -141,10 +137,23 @@ class Trainer:
             update=known
         )
 
+    def _mixed(self, batch: TrainingBatch, epoch: int) -> MixedBatch:
+        """The images and labels that the network is trained on: mixed, resized and weighted as the run does it."""
+        if self._mixing is None:
+            mixed = MixedBatch(batch.images, Labels(batch.labels_b), rows_b=batch.rows_b)
+        else:
+            mixed = self._mixing(batch, epoch)
+        if self._resizing is not None:
+            mixed = replace(mixed, images=self._resizing(mixed.images, epoch))
+        if self._pruning is not None:
+            importance_b = self._pruning.weight(batch.rows_b)
+            mixed = replace(mixed, labels=replace(mixed.labels, importance_B=importance_b))
+        return mixed
+
     def _step(self, batch: MixedBatch, weights_C: Tensor, rate: float, statistics: EpochStatistics) -> None:
         set_learning_rate(self._optimiser, rate)
         self._optimiser.zero_grad(set_to_none=True)
-        parts = batch.parts(self._accumulate)
+        parts = parts_of(batch, self._accumulate)
         whole = len(parts) == 1 and self._processes.world_size == 1
         weight_of_batch = None if whole else self._processes.all_reduce_async(self._weight(batch, weights_C).sum())
         for number, part in enumerate(parts):
@@ -186,6 +195,33 @@ class Trainer:
             raise DivergedError(
                 f"the loss at exit {k + 1} is not finite in step {step + 1} of epoch {epoch + 1}; {REMEDY}"
             )
+
+
+def parts_of(batch: MixedBatch, number: int) -> list[MixedBatch]:
+    """Split a batch into `number` parts for gradient accumulation.
+
+    Empty parts are left out. An empty batch gives one empty part.
+    """
+    if number == 1:
+        return [batch]
+    assert not batch.forward, "a batch that is mixed inside the network cannot be split; the recipe refuses it"
+    labels = batch.labels
+
+    def split(tensor: Tensor | None) -> Sequence[Tensor | None]:
+        return [None] * number if tensor is None else tensor.tensor_split(number)
+
+    parts = [
+        MixedBatch(images, Labels(first_b, second_b, labels.share, importance_b), rows_b=rows_b)
+        for images, first_b, second_b, importance_b, rows_b in zip(
+            batch.images.tensor_split(number),
+            labels.first_B.tensor_split(number),
+            split(labels.second_B),
+            split(labels.importance_B),
+            split(batch.rows_b),
+            strict=True,
+        )
+    ]
+    return [part for part in parts if len(part.images)] or parts[:1]
 
 
 def _one_if_zero(weight: Tensor) -> Tensor:

@@ -107,8 +107,9 @@ def train_recipe(
                     fold, directory, _open_or_create(fold, directory, overwrite=False), observer, stop_after
                 )
 
-            if train_folds(prepared, run, train_fold, observer, given=network):
-                _train_stages(prepared, run, info, observer, stop_after)
+            if recipe.data.cross_fitting and not train_folds(prepared, run, train_fold, observer, given=network):
+                return run
+            _train_stages(prepared, run, info, observer, stop_after)
     return run
 
 

@@ -181,7 +181,6 @@ def test_every_image_draws_as_many_numbers(policy: Policy) -> None:
 
 
 def test_policies_by_name() -> None:
-    assert build_policy("none") is None
     assert build_policy("autoaugment") == AutoAugment()
     assert build_policy("randaugment", operations=3, magnitude=4) == RandAugment(3, 4)
     assert build_policy("trivialaugment") == TrivialAugment()

@@ -110,6 +110,14 @@ def test_an_archive_that_cannot_be_unpacked_is_named(tmp_path: Path, damage: str
         features(SourceRequest(train=file))
 
 
+def test_a_text_file_is_not_advised_to_be_unpickled(tmp_path: Path) -> None:
+    file = tmp_path / "train.npz"
+    file.write_text("hello")
+    with pytest.raises(WorkError, match=r"it holds no arrays, or Python objects; it must be an \.npz file") as caught:
+        features(SourceRequest(train=file))
+    assert "pickle" not in str(caught.value)
+
+
 def test_parquet_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     columns: dict[str, list[Any]] = {"a": [1, 2], "label": ["x", "y"], "b": [0.5, 4]}
     parquet = ModuleType("pyarrow.parquet")

@@ -6,7 +6,7 @@ import torch
 from elfnet.methods.refit.build import TRAINED, freeze_what_stays
 from elfnet.models.build import build_network
 from elfnet.models.heads import Head, ScaledClassifier
-from elfnet.models.layers import training_mode
+from elfnet.models.staged import training_mode
 
 
 def test_scaled_classifier_multiplies_each_class_by_its_scale() -> None:
@@ -32,9 +32,3 @@ def test_only_this_learns_and_the_rest_is_in_evaluation_mode(how: str, head: str
     for module in (*network.stages, *(head.trunk for head in network.heads if isinstance(head, Head))):
         assert not any(isinstance(part, torch.nn.BatchNorm2d) and part.training for part in module.modules())
     assert all(isinstance(head, Head) and head.classifier.training for head in network.heads)
-
-
-def test_without_a_refit_everything_learns() -> None:
-    network = build_network("resnet8", classes=3)
-    freeze_what_stays("none", network)
-    assert all(parameter.requires_grad for parameter in network.parameters())

@@ -13,8 +13,7 @@ from elfnet.errors import RequestError
 from elfnet.models.attach.attach import attach_exits
 from elfnet.models.attach.recorder import logits_in
 from elfnet.models.heads import CosineClassifier
-from elfnet.models.layers import BatchNorm2d
-from elfnet.models.staged import StagedNetwork
+from elfnet.models.staged import BatchNorm2d, StagedNetwork
 
 Build = Callable[[str], nn.Module]
 

@@ -9,13 +9,13 @@ import numpy as np
 import onnxruntime  # type: ignore[import-untyped]
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from elfnet.calibrate.line_search import fixed_points
 from elfnet.errors import WorkError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.policy_replay import compute_confidences, replay
-from elfnet.evaluate.run import logits_of
 from elfnet.exits.training_rule import TrainingRule
 from elfnet.export.onnx import export_stages
 from elfnet.inference.backends.torch import TorchBackend
@@ -75,24 +75,12 @@ def test_cost_is_the_originals_and_agrees_with_the_cuts(build_model: Build, imag
     assert sum(cost.stages[:2]) / cost.plain == pytest.approx(by_name["layer2"].share)
 
 
-def test_engine_equals_replay(attached: Attached) -> None:
+def test_engine_equals_replay(
+    make_table: Callable[[StagedNetwork, NDArray[np.float32]], ExitTable], attached: Attached
+) -> None:
     network = copy.deepcopy(attached.network)
     pixels = np.random.default_rng(0).normal(size=(20, *IMAGE)).astype(np.float32)
-    cost = count_cost(network, IMAGE)
-    table = ExitTable(
-        logits_NEC=logits_of(network, torch.from_numpy(pixels).split(7)),  # type: ignore[no-untyped-call]
-        labels_N=np.arange(20, dtype=np.int64) % 5,
-        cost_E=np.array(cost.relative),
-        head_cost_E=np.array(cost.heads) / cost.plain,
-        plain_multiply_adds=cost.plain,
-        class_counts_C=np.array([5, 4, 3, 2, 1]),
-        class_names=tuple("abcde"),
-        split="calibration",
-        checkpoint_sha256="0" * 64,
-        confidence_scale=1.0,
-        many_above=4,
-        few_below=2,
-    )
+    table = make_table(network, pixels)
     # In a wide gap between confidences at the first exit: some examples stop there, and rounding does not change which.
     observed = np.sort(compute_confidences(table).confidence_NE[:, 0])
     middle = 5 + int(np.argmax(np.diff(observed)[5:15]))

@@ -183,14 +183,13 @@ class TrivialAugment(Policy):
         return apply(TRIVIALAUGMENT_SPACE, operation, strength, image, negative=sign < 0.5)
 
 
-def build_policy(name: str, *, operations: int = 2, magnitude: int = 9) -> Policy | None:
-    """Make a policy by name: none (returns None), autoaugment, randaugment or trivialaugment.
+def build_policy(name: str, *, operations: int = 2, magnitude: int = 9) -> Policy:
+    """Make a policy by name: autoaugment, randaugment or trivialaugment.
 
     Args:
         operations, magnitude: Arguments of RandAugment; the others ignore them.
     """
-    policies: dict[str, Policy | None] = {
-        "none": None,
+    policies: dict[str, Policy] = {
         "autoaugment": AutoAugment(),
         "randaugment": RandAugment(operations, magnitude),
         "trivialaugment": TrivialAugment(),

@@ -121,13 +121,16 @@ def training_batches(
 
 def augmentation_of(data: DataRecipe, splits: Splits) -> Augmentation:
     """The training transform of a recipe; images are mirrored only if that keeps their labels."""
+    policy = None
+    if data.policy != "none":
+        policy = build_policy(data.policy, operations=data.randaugment_operations, magnitude=data.randaugment_magnitude)
     crops = {"resized-crop": "resized", "crop": "padded", "none": "none"}
     return Augmentation(
         crop=crops[data.augment.removesuffix("-flip")],
         flip=data.augment.endswith("flip") and splits.horizontal_flip,
         min_crop_area=data.min_crop_area,
         pad=data.pad,
-        policy=build_policy(data.policy, operations=data.randaugment_operations, magnitude=data.randaugment_magnitude),
+        policy=policy,
         jitter=data.colour_jitter,
         cutout=data.cutout,
         random_erasing=data.random_erasing,

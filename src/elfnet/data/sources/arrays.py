@@ -75,7 +75,9 @@ def read_arrays(file: Path, names: Sequence[str]) -> list[NDArray[Any]]:
         raise
     except (OSError, ValueError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         # RuntimeError: encrypted, or compressed by an unsupported method (NotImplementedError).
-        raise WorkError(f"cannot read {file}: {error}; it must be an .npz file of plain arrays") from error
+        # NumPy takes any file that it does not know for a pickle, and advises to load it unsafely.
+        reason = "it holds no arrays, or Python objects" if "pickle" in str(error) else error
+        raise WorkError(f"cannot read {file}: {reason}; it must be an .npz file of plain arrays") from error
 
 
 def label_texts(labels: NDArray[Any], file: Path) -> list[str]:

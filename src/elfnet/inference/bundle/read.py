@@ -124,7 +124,8 @@ def open_members(path: Path, *, marker: str) -> Iterator[Members]:
     try:
         if path.is_dir():
             if not (path / marker).is_file():
-                raise RequestError(f"{path} is not a bundle: it has no {marker}; make one with 'elfnet export RUN'")
+                run = path if (path / "recipe.toml").is_file() else "RUN"
+                raise RequestError(f"{path} is not a bundle: it has no {marker}; make one with 'elfnet export {run}'")
             yield DirectoryMembers(path)
             return
         if not path.exists():

@@ -21,8 +21,7 @@ from elfnet.methods.refit.classifiers import LabelledFeed, classifier_tensor
 from elfnet.methods.refit.post_hoc import adjust_biases, normalise_weights, tau_remarks, taus_record
 from elfnet.methods.refit.resample import RESAMPLERS, refit_on_resampled
 from elfnet.models.build import resolve_defaults
-from elfnet.models.layers import freeze_all_but
-from elfnet.models.staged import StagedNetwork
+from elfnet.models.staged import StagedNetwork, freeze_all_but
 from elfnet.recipe.roles import role_of
 from elfnet.recipe.schema import DataRecipe, ModelRecipe, Recipe
 from elfnet.recipe.stages import final_model, total_epochs
@@ -131,9 +130,8 @@ def take_over(method: str, network: StagedNetwork, weights: Mapping[str, Tensor]
 
 
 def freeze_what_stays(method: str, network: StagedNetwork) -> None:
-    """Freeze every tensor that the refit `method` does not train; nothing if it trains no network."""
-    if method in TRAINED:
-        freeze_all_but(network, TRAINED[method][0])
+    """Freeze every tensor that a refit of `TRAINED` does not train."""
+    freeze_all_but(network, TRAINED[method][0])
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,7 @@ from elfnet.data.types import Examples, Ints
 from elfnet.evaluate.run import logits_of
 from elfnet.models.experts import own_logits
 from elfnet.models.heads import Head, LinearClassifier
-from elfnet.models.layers import evaluation_mode
-from elfnet.models.staged import StagedNetwork
+from elfnet.models.staged import StagedNetwork, evaluation_mode
 
 _CLASSIFIER_TENSOR = re.compile(r"heads\.\d+\.classifier\.(.+)")
 MAX_STEPS = 2_000

@@ -29,8 +29,7 @@ from elfnet.models.attach.lower import build_part
 from elfnet.models.attach.recorder import logits_in, restored_state
 from elfnet.models.attach.trace import Program, trace
 from elfnet.models.flops import costly_exits, count_cost, flop_counter
-from elfnet.models.layers import BatchNorm2d
-from elfnet.models.staged import StagedNetwork
+from elfnet.models.staged import BatchNorm2d, StagedNetwork
 
 _log = logging.getLogger("elfnet.models")
 

@@ -16,7 +16,7 @@ from elfnet.errors import RequestError
 from elfnet.models.attach.ir import Recording, Step, execute
 from elfnet.models.attach.trace import BY_HAND, Program, trace
 from elfnet.models.flops import flop_counter
-from elfnet.models.layers import evaluation_mode
+from elfnet.models.staged import evaluation_mode
 
 MAX_SUGGESTIONS = 4
 
@@ -182,7 +182,8 @@ def even_cuts(cuts: Sequence[Cut], exits: int, blocks: Collection[str] = ()) -> 
         places = _best_per_cost(cuts, blocks)
     if exits < 2 or wanted > len(places):
         raise RequestError(
-            f"exits={exits} is not possible: the model can be cut at {len(places)} places of different cost; "
+            f"exits={exits} is not possible: the model can be cut at {len(places)} "
+            f"place{'s' if len(places) != 1 else ''} of different cost; "
             f"choose from 2 to {len(places) + 1}"
         )
     chosen: list[int] = []

@@ -153,15 +153,17 @@ def draw_accuracy_cost_curve(lines: Sequence[CurveLine], *, unit: str = MULTIPLY
         Line2D([], [], linestyle="none", color=INK, marker=POINT_MARKERS[name][0], markersize=5.5, label=name)
         for name in marked
     ]
+    if any(line.family for line in lines):
+        handles.append(Line2D([], [], linestyle="none", color=INK, marker=".", markersize=7, label="best for a budget"))
     axes.axvline(1.0, color=MUTED, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
     axes.margins(x=0.06, y=0.08)
     axes.annotate(
-        "plain backbone = 1",
-        (1.0, 0.0),
-        xycoords=("data", "axes fraction"),
-        xytext=(3, 4),
+        "plain backbone",
+        (1.0, 1.0),
+        xycoords=("data", "axes fraction"),  # above the axes, where no line passes
+        xytext=(0, 2),
         textcoords="offset points",
-        rotation=90,
+        ha="center",
         va="bottom",
         fontsize=8,
         color=MUTED,
@@ -169,8 +171,8 @@ def draw_accuracy_cost_curve(lines: Sequence[CurveLine], *, unit: str = MULTIPLY
     axes.set_xlabel(f"mean cost ({unit})")
     axes.set_ylabel("accuracy (%)")
     # As many columns as fit into the width of the figure.
-    longest = max(len(line.label) for line in lines)
-    columns = min(4 if longest <= 8 else 3 if longest <= 16 else 2, len(handles))
+    longest = max(len(handle.get_label()) for handle in handles)
+    columns = min(4 if longest <= 8 else 3 if longest <= 14 else 2, len(handles))
     figure.legend(handles=handles, loc="outside upper center", ncols=columns)
     return figure
 
@@ -198,10 +200,10 @@ def _draw_line(axes: Any, line: CurveLine) -> Any:
             [100 * accuracy for accuracy in accuracies],
             linestyle="none",
             marker=".",
-            markersize=5,
+            markersize=7,
             color=line.style.colour,
             markeredgecolor=PAPER,
-            markeredgewidth=0.4,
+            markeredgewidth=0.5,
             zorder=3,
         )
     for name, (cost, accuracy) in line.marks.items():
@@ -275,10 +277,6 @@ def draw_cost_histogram(costs: Mapping[str, Mapping[float, float]], *, unit: str
     panels[-1].set_xlabel(f"cost ({unit})")
     figure.supylabel("examples (%)", fontsize=9)
     return figure
-
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
