@@ -89,8 +89,8 @@ def run_cell(name: str, data: str, candidate: str, seed: int, args: argparse.Nam
 INTRODUCTION = """# Which training is the default for own images
 
 Balanced accuracy in % on the calibration split, exit by exit, at the last epoch; test splits were not read. Written by
-`python results/compare_defaults.py`, one JSON file per run. Network: resnet9, unless the candidate names another. Seconds
-are those of one thread of a machine with other work on it.
+`python results/compare_defaults.py`, one JSON file per run. Network: resnet9, unless the candidate names another.
+Seconds are those of one thread of a machine with other work on it.
 
 Held out: `cifar10-lt`, CIFAR-10-LT written out as files. No candidate is run on it, and the defaults are measured on it
 once, at the end. Seen: `digits`, `grey`, `clothing`, `cifar100-lt`.
