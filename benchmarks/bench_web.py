@@ -40,7 +40,7 @@ AIMS = {"first answer": "within 2 s of opening the page", "time per image": "at 
 FIRST_ANSWER = """
 window.answered = new Promise((resolve) => {
   const shown = () => {
-    if (!document.querySelector("#classes li")) return requestAnimationFrame(shown);
+    if (!document.querySelector("#classes .name")) return requestAnimationFrame(shown);
     resolve(performance.now());
   };
   const give = () => {

@@ -19,6 +19,7 @@ from elfnet.inference.preprocess import Preprocess
 from elfnet.serve import predict
 from elfnet.serve.errors import ApiError
 from elfnet.serve.requests import Upload
+from elfnet.serve.responses import PredictResponse
 
 AsJson = Callable[..., dict[str, Any]]
 
@@ -100,6 +101,14 @@ def test_an_explanation_agrees_with_the_engine_at_every_point(
             assert (seen["confidence"], seen["cost"]) == (wanted.confidence, wanted.cost)
             assert seen["confidence_by_exit"][seen["exit"] - 1] == seen["confidence"]
             assert len(seen["label_by_exit"]) == 3
+
+
+@pytest.mark.parametrize("more", [{}, {"explain": True}, {"top": 1}])
+def test_a_response_has_the_documented_fields(
+    client: TestClient, digit_files: list[bytes], as_json: AsJson, more: dict[str, Any]
+) -> None:
+    response = client.post("/v1/predict", json={**as_json(digit_files[:1]), **more})
+    assert PredictResponse.model_validate_json(response.content, strict=True).model_dump() == response.json()
 
 
 def test_there_is_no_explanation_by_default(client: TestClient, digit_files: list[bytes], as_json: AsJson) -> None:

@@ -1,11 +1,13 @@
 """Parsing prediction requests: JSON, multipart forms, and messages for bad ones."""
 
 import base64
+import random
 import tracemalloc
 
 import pytest
 from starlette.testclient import TestClient
 
+from elfnet.serve import requests
 from elfnet.serve.errors import ApiError
 from elfnet.serve.requests import Upload, parse_multipart, parse_request
 
@@ -84,6 +86,53 @@ def test_a_malformed_form_is_refused_without_a_log_line(body: bytes, caplog: pyt
         parse_multipart("multipart/form-data; boundary=b", body)
     assert refused.value.status == 400
     assert caplog.records == []
+
+
+KIND = "multipart/form-data; boundary=b"
+FILE = b'--b\r\nContent-Disposition: form-data; name="image"; filename="a b;.png"\r\nContent-Type: image/png\r\n\r\n'
+FIELD = b'\r\n--b\r\ncontent-disposition: form-data; name="top"\r\n\r\n2'
+PLAIN = FILE + b"\x89PNG\r\n-\r\n--\0" + FIELD + b"\r\n--b--\r\n"
+PIECES = (
+    b"--b",
+    b"\r\n--b\r\n",
+    b"\r\n--b--",
+    b"\r\n",
+    b"\r",
+    b"\n",
+    b"-",
+    b'"',
+    b"\\",
+    b";",
+    b"\0",
+    b"\xff",
+    b": ",
+    b"x" * 300,
+)
+
+
+def outcome(body: bytes, kind: str = KIND) -> object:
+    try:
+        return [(part.name, part.file_name, bytes(part.content)) for part in parse_multipart(kind, body)]
+    except ApiError as error:
+        return error.status, str(error)
+
+
+def test_plain_forms_are_split_as_the_complete_parser_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(0)
+    bodies = [PLAIN, PLAIN[:-2], PLAIN + b"more", FILE + b"\r\n--b--\r\n", b"--b--\r\n", b"--b\r\n--b--\r\n", b""]
+    bodies.append((FILE + b"\r\n") * 1001 + b"--b--\r\n")
+    for _ in range(2000):
+        changed = bytearray(PLAIN)
+        for _ in range(rng.randint(1, 3)):
+            place = rng.randrange(len(changed))
+            changed[place : place + rng.randint(0, 3)] = rng.choice(PIECES)
+        bodies.append(bytes(changed))
+    quick = [outcome(body) for body in bodies]
+    split = [requests._split_plain(b"b", body) is not None for body in bodies]
+    monkeypatch.setattr(requests, "_split_plain", lambda *_: None)
+    assert quick == [outcome(body) for body in bodies]
+    assert split[:3] == [True, True, False]
+    assert 100 < sum(split) < 1900
 
 
 AN_IMAGE = 'must be a base64 string or {"name": string, "data": base64 string}'

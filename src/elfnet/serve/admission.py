@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope
 
 from elfnet.serve.errors import ApiError, BodyTooLargeError, overloaded, too_large
 
@@ -139,7 +140,7 @@ def _return_freed_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-async def read_body(request: Request, slot: Slot, *, max_bytes: int, timeout: float) -> bytes:
+async def read_body(scope: Scope, receive: Receive, slot: Slot, *, max_bytes: int, timeout: float) -> bytes:
     """Read the whole body of a request.
 
     Args:
@@ -149,10 +150,10 @@ async def read_body(request: Request, slot: Slot, *, max_bytes: int, timeout: fl
     Raises:
         ApiError: 413 if the body is too large, 408 if it takes too long, 503 if all bodies together are too large.
     """
-    _check_content_length(request.headers.get("content-length"), max_bytes)
+    _check_content_length(header(scope, b"content-length"), max_bytes)
     try:
         async with asyncio.timeout(timeout):
-            return await _read(request, slot, max_bytes)
+            return await _read(receive, slot, max_bytes)
     except TimeoutError:
         raise ApiError(
             408, f"the request body did not arrive within {timeout:g} s; send it faster", Connection="close"
@@ -162,15 +163,20 @@ async def read_body(request: Request, slot: Slot, *, max_bytes: int, timeout: fl
         raise ApiError(400, "the client disconnected", Connection="close") from None
 
 
+def header(scope: Scope, name: bytes) -> str | None:
+    """Return the first value of a header; `name` is in lower case."""
+    return next((value.decode("latin-1") for found, value in scope["headers"] if found == name), None)
+
+
 def _check_content_length(length: str | None, max_bytes: int) -> None:
     if length is not None and length.isdecimal() and int(length) > max_bytes:
         raise BodyTooLargeError(f"the request has {int(length):,} bytes, the limit is {max_bytes:,}; send less")
 
 
-async def _read(request: Request, slot: Slot, max_bytes: int) -> bytes:
+async def _read(receive: Receive, slot: Slot, max_bytes: int) -> bytes:
     body, more = bytearray(), True
     while more:
-        message = await request.receive()
+        message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         chunk, more = message.get("body", b""), message.get("more_body", False)
@@ -179,5 +185,7 @@ async def _read(request: Request, slot: Slot, max_bytes: int) -> bytes:
             # There is nothing to drain if this was the last chunk.
             raise BodyTooLargeError(text) if more else too_large(text)
         slot.reserve_bytes(len(chunk))
+        if not more and not body:
+            return bytes(chunk)
         body += chunk
     return bytes(body)

@@ -3,7 +3,7 @@
 import asyncio
 import hmac
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +13,7 @@ from fastapi import APIRouter, Depends, FastAPI, Header, Request
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -23,7 +24,6 @@ from elfnet.serve.errors import (
     NOT_FOUND,
     ApiError,
     add_exception_handlers,
-    api_error_response,
     describe_validation_error,
 )
 from elfnet.serve.middleware import HostMiddleware, OriginMiddleware, ResponseMiddleware
@@ -54,14 +54,17 @@ def create_app(service: Service) -> FastAPI:
         finally:
             service.close()
 
+    middleware = _middleware(service)
     # FastAPI's interactive documentation loads scripts from another host; /openapi.json has the same content.
-    app = FastAPI(
+    app = ServiceApp(
+        predict_app=_wrap(predict.PredictApp(service), middleware),
         title="elfnet",
         version=__version__,
         description="Image classification with early exits: each request can set its own compute budget.",
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
+        middleware=middleware,
         # Every route can give these, from the HTTP server or the middleware.
         responses=error_responses(400, 408, 421, 431, 500, 503),
     )
@@ -69,42 +72,48 @@ def create_app(service: Service) -> FastAPI:
     app.include_router(predict.router)
     app.include_router(router)
     add_exception_handlers(app, [*predict.router.routes, *router.routes])
-    # The middleware that is added last runs first.
-    app.add_middleware(PredictFastPath, service=service)
-    if service.settings.allowed_origins:
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=service.settings.allowed_origins,
-            allow_methods=("GET", "POST", "PUT"),
-            allow_headers=("authorization", "content-type"),
-        )
-    app.add_middleware(OriginMiddleware, service=service)
-    app.add_middleware(HostMiddleware, service=service)
-    app.add_middleware(ResponseMiddleware, service=service)
     return app
 
 
-class PredictFastPath:
-    """ASGI middleware that calls the predict route directly.
+def _middleware(service: Service) -> list[Middleware]:
+    """Return the middleware of every request, from the outermost to the innermost."""
+    outer = [Middleware(kind, service=service) for kind in (ResponseMiddleware, HostMiddleware, OriginMiddleware)]
+    if not service.settings.allowed_origins:
+        return outer
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=service.settings.allowed_origins,
+        allow_methods=("GET", "POST", "PUT"),
+        allow_headers=("authorization", "content-type"),
+    )
+    return [*outer, cors]
 
-    FastAPI's routing of a request takes longer than parsing it. The route is registered in the router too, for
-    OpenAPI and for the 405 response to other methods.
+
+def _wrap(app: ASGIApp, middleware: Sequence[Middleware]) -> ASGIApp:
+    for outer in reversed(middleware):
+        app = outer.cls(app, *outer.args, **outer.kwargs)
+    return app
+
+
+class ServiceApp(FastAPI):
+    """FastAPI, but prediction requests go past its router and its own middleware, which take longer than parsing them.
+
+    The route is registered in the router too, for OpenAPI and for the 405 response to other methods.
+
+    Args:
+        predict_app: handles prediction requests, with the same middleware as the other routes.
+        options: of `FastAPI`.
     """
 
-    def __init__(self, app: ASGIApp, service: Service) -> None:
-        self._app, self._service = app, service
+    def __init__(self, *, predict_app: ASGIApp, **options: Any) -> None:
+        super().__init__(**options)
+        self._predict_app = predict_app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        route = predict.PREDICT_ROUTE
-        if scope["type"] != "http" or scope["path"] != route.path or scope["method"] != "POST":
-            await self._app(scope, receive, send)
-            return
-        scope["route"] = route
-        try:
-            response = await predict.predict(Request(scope, receive), self._service)
-        except ApiError as error:
-            response = api_error_response(error)
-        await response(scope, receive, send)
+        if scope["type"] == "http" and scope["path"] == predict.PREDICT_ROUTE.path and scope["method"] == "POST":
+            await self._predict_app(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
 
 
 def read_token(file: Path | None) -> str | None:
@@ -210,7 +219,9 @@ async def put_point(
     # Checked before the body is read.
     check_token(authorization, service.token)
     with service.admission.admit() as slot:
-        body = await read_body(request, slot, max_bytes=MAX_POINT_BODY_BYTES, timeout=service.settings.read_seconds)
+        body = await read_body(
+            request.scope, request.receive, slot, max_bytes=MAX_POINT_BODY_BYTES, timeout=service.settings.read_seconds
+        )
     try:
         parsed = OperatingPointBody.model_validate_json(body)
     except ValidationError as error:

@@ -25,6 +25,7 @@ SECURITY_HEADERS = {
     b"cross-origin-opener-policy": b"same-origin",
     b"permissions-policy": b"camera=(), microphone=(), geolocation=()",
 }
+_ADDED_HEADERS = [*SECURITY_HEADERS.items(), (b"cache-control", b"no-store")]
 UNKNOWN_ROUTE = "other"
 
 
@@ -47,11 +48,9 @@ class ResponseMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                present = {name.lower() for name, _ in message["headers"]}
-                added = SECURITY_HEADERS
-                if b"cache-control" not in present:
-                    added = {**SECURITY_HEADERS, b"cache-control": b"no-store"}
-                message["headers"] = [*message["headers"], *added.items()]
+                headers = message["headers"]
+                cached = any(name == b"cache-control" for name, _ in headers)
+                message["headers"] = [*headers, *(_ADDED_HEADERS[:-1] if cached else _ADDED_HEADERS)]
             await send(message)
 
         try:

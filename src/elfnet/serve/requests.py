@@ -25,6 +25,13 @@ DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 MAX_PARTS = 1000
 MAX_BOUNDARY_BYTES = 256
 MAX_PART_HEADER_BYTES = 8192
+_PLAIN_BOUNDARY = re.compile(r"multipart/form-data; ?boundary=([0-9A-Za-z_-]+)")
+_PLAIN_PART_HEADER = re.compile(
+    rb'\r\nContent-Disposition: form-data; name="([^"\\\r\n]{0,200})"(?:; filename="([^"\\\r\n]{0,200})")?'
+    rb"(?:\r\nContent-Type: [^\r\n]{1,200})?\r\n\r\n",
+    re.IGNORECASE,
+)
+"""What browsers, curl, httpx and requests send; anything else is left to the complete parser."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +219,7 @@ class FormPart:
 
     name: str = ""
     file_name: str | None = None
-    content: bytearray = field(default_factory=bytearray)
+    content: bytes | bytearray = field(default_factory=bytearray)
 
 
 def parse_multipart(content_type: str, body: bytes) -> list[FormPart]:
@@ -221,6 +228,9 @@ def parse_multipart(content_type: str, body: bytes) -> list[FormPart]:
     Raises:
         ApiError: 400 if the body is malformed, 413 if it has too many parts.
     """
+    plain = _PLAIN_BOUNDARY.fullmatch(content_type)
+    if plain is not None and (parts := _split_plain(plain[1].encode(), body)) is not None:
+        return parts
     _, options = parse_options_header(content_type)
     boundary = options.get(b"boundary")
     if not boundary:
@@ -237,6 +247,30 @@ def parse_multipart(content_type: str, body: bytes) -> list[FormPart]:
     if not collector.complete:
         raise ApiError(400, "the multipart body is truncated; send it again")
     return collector.parts
+
+
+def _split_plain(boundary: bytes, body: bytes) -> list[FormPart] | None:
+    """Split a body of the plain form; None if it has any other form, or a mistake.
+
+    For a small image the complete parser, with a callback for everything that it finds, takes several times as long.
+    """
+    delimiter, end = b"\r\n--" + boundary, len(body) - (2 if body.endswith(b"\r\n") else 0)
+    if len(boundary) > MAX_BOUNDARY_BYTES or body.count(delimiter) > MAX_PARTS:
+        return None
+    if not body.startswith(delimiter[2:] + b"\r\n") or not body.endswith(delimiter + b"--", 0, end):
+        return None
+    parts: list[FormPart] = []
+    start = len(delimiter) - 2
+    while start != end - 2:
+        stop = body.find(delimiter, start)
+        header = _PLAIN_PART_HEADER.match(body, start, stop)
+        if header is None:
+            return None
+        name, file_name = header[1].decode(errors="replace"), header[2]
+        file_name = None if file_name is None else file_name.decode(errors="replace")
+        parts.append(FormPart(name, file_name, body[header.end() : stop]))
+        start = stop + len(delimiter)
+    return parts
 
 
 class _PartCollector:
@@ -264,7 +298,9 @@ class _PartCollector:
         self.parts.append(FormPart())
 
     def _on_part_data(self, data: bytes, start: int, end: int) -> None:
-        self.parts[-1].content += memoryview(data)[start:end]
+        content = self.parts[-1].content
+        assert isinstance(content, bytearray)
+        content += memoryview(data)[start:end]
 
     def _on_header_field(self, data: bytes, start: int, end: int) -> None:
         self._header_name += data[start:end]

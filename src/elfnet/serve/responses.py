@@ -186,26 +186,27 @@ def model_info(model: Model, name: str, limits: RequestLimits) -> ModelInfo:
     )
 
 
-def image_results(model: Model, names: Sequence[str], answers: Answers, top: int) -> list[ImageResult]:
-    """Return one result per image, with the `top` most probable classes."""
+def image_results(model: Model, names: Sequence[str], answers: Answers, top: int) -> list[dict[str, Any]]:
+    """Return the fields of one `ImageResult` per image, with the `top` most probable classes."""
     # A stable sort keeps the order of equally probable classes, so that the first is the prediction.
     best_NT = np.argsort(-answers.probability_NC, axis=1, kind="stable")[:, :top]
     results = []
     for i, name in enumerate(names):
-        index = int(answers.prediction_N[i])
+        index, probability_T = int(answers.prediction_N[i]), answers.probability_NC[i, best_NT[i]]
         results.append(
-            ImageResult(
-                name=name,
-                label=None if index == ABSTAINED else model.class_names[index],
-                class_index=None if index == ABSTAINED else index,
-                confidence=float(answers.confidence_N[i]),
-                exit=int(answers.exit_N[i]) + 1,
-                cost=float(answers.cost_N[i]),
-                top=[
-                    TopClass(label=model.class_names[c], probability=float(answers.probability_NC[i, c]))
-                    for c in best_NT[i]
+            {
+                "name": name,
+                "label": None if index == ABSTAINED else model.class_names[index],
+                "class_index": None if index == ABSTAINED else index,
+                "confidence": float(answers.confidence_N[i]),
+                "exit": int(answers.exit_N[i]) + 1,
+                "cost": float(answers.cost_N[i]),
+                "top": [
+                    {"label": model.class_names[c], "probability": probability}
+                    for c, probability in zip(best_NT[i].tolist(), probability_T.tolist(), strict=True)
                 ],
-            )
+                "explanation": None,
+            }
         )
     return results
 

@@ -10,10 +10,10 @@ const HASH = "elfnet:sha256";
  * Return the metadata of a verified file: every `elfnet:NAME` under NAME, parsed where it is JSON.
  * The hash detects damage. It does not prove who wrote the file.
  */
-export function verifiedMetadata(bytes, name) {
+export async function verifiedMetadata(bytes, name) {
   const [texts, places] = readEntries(bytes, name);
   if (!texts.has(HASH)) throw new Error(`${name} is an ONNX file without elfnet's metadata; make one with 'elfnet export RUN --web DIR'`);
-  if (texts.get(HASH) !== hashWithout(bytes, places.get(HASH))) {
+  if (texts.get(HASH) !== await hashWithout(bytes, places.get(HASH))) {
     throw new Error(`${name} is damaged or was altered (its hash does not match); copy the folder again, or export it again`);
   }
   const version = texts.get("elfnet:format_version");

@@ -5,13 +5,15 @@ import { verifiedMetadata } from "./metadata.js";
 
 const MAX_RUNTIME_MESSAGE = 200;
 
+ort.env.wasm.numThreads = 1;
+ort.env.wasm.wasmPaths = { wasm: new URL("onnxruntime/ort-wasm-simd-threaded.wasm", import.meta.url).href };
+ort.env.logLevel = "error";
+
 /** Fetch a file, verify it, and return the `Model` in it. An error has a message for people. */
 export async function openModel(url = "model.onnx") {
+  startRuntime();
   const bytes = await fetched(url);
-  const metadata = verifiedMetadata(bytes, url);
-  ort.env.wasm.numThreads = 1;
-  ort.env.wasm.wasmPaths = { wasm: new URL("onnxruntime/ort-wasm-simd-threaded.wasm", import.meta.url).href };
-  ort.env.logLevel = "error";
+  const metadata = await verifiedMetadata(bytes, url);
   try {
     const model = new Model(metadata, await ort.InferenceSession.create(bytes, { executionProviders: ["wasm"] }));
     await model.classify(new Uint8Array(model.imageSize), model.inputsOf(model.defaultPoint));
@@ -19,6 +21,11 @@ export async function openModel(url = "model.onnx") {
   } catch (error) {
     throw new Error(`${url} does not run in this browser (${String(error.message ?? error).slice(0, MAX_RUNTIME_MESSAGE)}); export the folder again`);
   }
+}
+
+/** Load and compile the runtime while the file is loaded and verified. It starts with its first session, even one without a graph. */
+function startRuntime() {
+  ort.InferenceSession.create(new Uint8Array(0), { executionProviders: ["wasm"] }).catch(() => null);
 }
 
 async function fetched(url) {

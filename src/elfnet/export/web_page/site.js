@@ -107,21 +107,23 @@ class Page {
     at("drop-hint").textContent = file.name || "pasted image";
   }
 
-  /** Classify one image and show it. With `explain`, all exits are run as well, after the time was taken. */
+  /** Classify one image and show it. With `explain`, all exits are run afterwards. */
   async classify(image, { count = true, explain = true } = {}) {
     const point = this.point;
     const inputs = this.model.inputsOf(point.name);
     const start = performance.now();
     const [answer] = await this.model.classify(image, inputs);
     const ms = performance.now() - start;
-    const all = explain ? await this.model.atEveryExit(image, inputs) : null;
     this.image = image;
     if (count) this.figures.add(answer, ms);
     this.figures.show(this.point);
-    this.show(point, answer, all, ms);
+    this.show(point, answer, ms);
+    if (!explain) return;
+    await new Promise((resolve) => setTimeout(resolve)); // the browser draws the answer first
+    this.showJourney(point, answer, await this.model.atEveryExit(image, inputs), ms);
   }
 
-  show(point, answer, all, ms) {
+  showJourney(point, answer, all, ms) {
     const name = (index) => (index === null ? "not sure enough" : this.model.classNames[index]);
     // Without the answers of all exits, only that of the exit taken is known.
     const ofExit = (read) => Array.from({ length: this.model.exits }, (_, i) => (all ? read(all[i]) : i + 1 === answer.exit ? read(answer) : null));
@@ -133,6 +135,10 @@ class Page {
       confidence_by_exit: ofExit((one) => one.confidence),
       label_by_exit: ofExit((one) => name(one.classIndex)),
     }, { point: point.name, engineMs: ms });
+  }
+
+  show(point, answer, ms) {
+    this.showJourney(point, answer, null, ms);
     const best = Array.from(answer.probabilities, (share, index) => ({ share, index })).sort((a, b) => b.share - a.share).slice(0, TOP);
     at("classes").replaceChildren(...best.map(({ share, index }) => {
       const level = element("span", { className: "level" });

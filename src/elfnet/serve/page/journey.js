@@ -24,11 +24,9 @@ export class Journey {
       stage.showImage(point, seen, i);
     });
     const taken = measured.point === point.name ? `, computed in ${milliseconds(measured.engineMs)}` : "";
-    this.result.replaceChildren(
-      element("strong", { text: seen.label }),
-      `, ${percent(seen.confidence)} sure. Exit ${seen.exit} of ${this.model.exits}, ` +
-        `cost ${cost(seen.cost)}${taken}.`,
-    );
+    const text = `, ${percent(seen.confidence)} sure. Exit ${seen.exit} of ${this.model.exits}, cost ${cost(seen.cost)}${taken}.`;
+    // A screen reader reads every change aloud.
+    if (this.result.textContent !== seen.label + text) this.result.replaceChildren(element("strong", { text: seen.label }), text);
   }
 }
 
