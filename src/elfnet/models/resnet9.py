@@ -40,7 +40,7 @@ class ResidualBlock(nn.Module):
 def resnet9(image_channels: int) -> Backbone:
     """ResNet-9 with exits after the second and third convolution and after each residual block."""
     one, two, four, eight = (WIDTH * factor for factor in (1, 2, 4, 8))
-    stages = [
+    stages: list[nn.Module] = [
         _named(conv1=convolution(image_channels, one, pool=True), conv2=convolution(one, two, pool=True)),
         _named(conv3=convolution(two, four, pool=True)),
         _named(block1=ResidualBlock(four)),

@@ -32,7 +32,8 @@ class ModelRecipe(Section):
     backbone: str = Field(
         default="resnet32",
         description="small images: resnet9, which trains quickly; resnet8, 14, 20, 32, 44 or 56; msdnet, which has "
-        "more exits; large images: resnet10, 18, 34, 50, 101 or 152, resnext50_32x4d, densenet121, 169 or 201; feature arrays: mlp",
+        "more exits; large images: resnet10, 18, 34, 50, 101 or 152, resnext50_32x4d, densenet121, 169 or 201; feature "
+        "arrays: mlp",
     )
     weights: str = Field(
         default="",
