@@ -58,7 +58,7 @@ class ELFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         >>> from sklearn.datasets import load_iris
         >>> from elfnet import ELFClassifier
         >>> X, y = load_iris(return_X_y=True)
-        >>> model = ELFClassifier(epochs=20, random_state=0).fit(X, y)
+        >>> model = ELFClassifier(epochs=60, random_state=0).fit(X, y)
         >>> model.score(X, y) > 0.9
         True
     """
