@@ -204,7 +204,7 @@ def test_report_without_calibration(elfnet: Call, run: Path) -> None:
 
 def test_overwriting_by_a_request_that_is_refused_loses_nothing(elfnet: Call, run: Path) -> None:
     before = sorted(path for path in run.rglob("*") if path.is_file())
-    for wrong in (["--data.largest", "5000"], ["--exits.train_threshold", "7"], ["--model.backbone", "resnet9"]):
+    for wrong in (["--data.largest", "5000"], ["--exits.train_threshold", "7"], ["--model.backbone", "resnet7"]):
         one_line(elfnet("train", run / "recipe.toml", "--out", run, "--overwrite", *wrong), 2)
     assert sorted(path for path in run.rglob("*") if path.is_file()) == before
 
