@@ -53,8 +53,7 @@ def staged_mlp(features_in: int, *, width: int = WIDTH, layers: int = LAYERS) ->
 def initialise_dense(stages: nn.Module) -> None:
     """He initialisation of every linear layer; biases start at 0, and residual layers as the identity.
 
-    Small tables have little for deep layers to learn. Layers that started at full strength made later exits worse than
-    the first.
+    Small tables have little for deep layers to learn, and layers that start at full strength make the last exit worse.
     """
     for module in stages.modules():
         if isinstance(module, ResidualDense):
