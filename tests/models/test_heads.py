@@ -133,3 +133,23 @@ def test_float64_is_not_rounded_on_the_way() -> None:
         head.classifier.weight.fill_(1.0)  # type: ignore[operator]
         head.classifier.bias.zero_()  # type: ignore[operator]
         assert float(head(features)[0, 0]) == pytest.approx(2 + 2e-12, abs=1e-15)
+
+
+@pytest.mark.parametrize("side", [3, 4, 8, 10])
+def test_grid_head_is_a_hidden_layer_on_sixteen_pixels(side: int) -> None:
+    torch.manual_seed(0)
+    head = exit_head(6, 4, kind="linear", filters=5, stride=2, trunk="grid").eval()
+    features = _features(2, 6, side, side)
+    pixels = functional.adaptive_avg_pool2d(features, 4).flatten(1)
+    hidden = functional.relu(pixels @ head.get_parameter("trunk.2.weight").flatten(1).T + head.trunk[2].bias)  # type: ignore[index]
+    assert head.trunk(features).shape == (2, 5, 1, 1)
+    assert torch.allclose(head(features), head.classifier(hidden), atol=1e-5)
+
+
+def test_grid_head_drops_inputs_in_training_only() -> None:
+    torch.manual_seed(0)
+    head = exit_head(6, 4, kind="linear", filters=5, stride=2, trunk="grid").eval()
+    features = _features(8, 6, 8, 8)
+    assert torch.equal(head(features), head(features))
+    head.train()
+    assert not torch.equal(head(features), head(features))

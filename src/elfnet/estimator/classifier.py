@@ -23,6 +23,7 @@ from elfnet.inference.bundle.one_file import OneFile, open_one_file, verified
 from elfnet.inference.engine import Answers, Engine
 from elfnet.inference.one_file_engine import OneFileEngine
 from elfnet.inference.preprocess import FEATURE_ROWS, Preprocess
+from elfnet.recipe.automatic import wanted_epochs, wanted_row_epochs
 
 BATCH = 256
 SMALL_IMAGE = 64
@@ -42,7 +43,7 @@ class ELFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             within it is used. None for the default point, which is at full depth unless an early exit is better.
         method: Method of `elfnet recipes ls`, such as `joint-quick`, `elf-ldam-drw` or `elf-balanced-softmax`.
         backbone: Network of `model.backbone`; `auto` is `mlp` for tables and a ResNet by the size of images.
-        epochs: Passes over the training data.
+        epochs: Passes over the training data; None for as many as their number suggests, such as 500 for 100 rows.
         batch_size: Examples per step.
         calibration: Share of each class that is held out for calibration; 0 for none.
         settings: Further settings of the recipe by dotted name, such as `{"train.lr": 0.01}`.
@@ -58,7 +59,7 @@ class ELFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         >>> from sklearn.datasets import load_iris
         >>> from elfnet import ELFClassifier
         >>> X, y = load_iris(return_X_y=True)
-        >>> model = ELFClassifier(epochs=60, random_state=0).fit(X, y)
+        >>> model = ELFClassifier(random_state=0).fit(X, y)
         >>> model.score(X, y) > 0.9
         True
     """
@@ -72,7 +73,7 @@ class ELFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         *,
         method: str = "joint-quick",
         backbone: str = "auto",
-        epochs: int = 40,
+        epochs: int | None = None,
         batch_size: int = 64,
         calibration: float = 0.1,
         settings: Mapping[str, Any] | None = None,
@@ -102,11 +103,12 @@ class ELFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         examples, labels_N = self._checked(X, y)
         if not 0.0 <= self.calibration < 1.0:
             raise RequestError(f"calibration={self.calibration} must be a share from 0 to below 1, such as 0.1")
+        epochs = self._epochs(examples)
         settings = {
             "model.backbone": self._backbone(examples),
-            "train.epochs": self.epochs,
+            "train.epochs": epochs,
             "train.batch_size": self.batch_size,
-            "train.evaluate_every": self.epochs,
+            "train.evaluate_every": epochs,
             "train.compile": "off",
             "train.precision": "float32",
             **(self.settings or {}),
@@ -149,6 +151,12 @@ class ELFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         if examples.ndim == 2:
             return "mlp"
         return "resnet14" if max(examples.shape[1:3]) <= SMALL_IMAGE else "resnet18"
+
+    def _epochs(self, examples: NDArray[Any]) -> int:
+        if self.epochs is not None:
+            return self.epochs
+        is_table = examples.ndim == 2
+        return wanted_row_epochs(len(examples), self.batch_size) if is_table else wanted_epochs(len(examples))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Predict the class of each example."""

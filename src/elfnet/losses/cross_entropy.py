@@ -18,22 +18,46 @@ def log_probability_of(logits: Tensor, target: Tensor) -> Tensor:
     return chosen - logits.logsumexp(dim=-1)
 
 
+def smoothed_cross_entropy(logits: Tensor, target: Tensor, smoothing: float) -> Tensor:
+    """Cross-entropy with label smoothing: the label has weight 1 - s, and all C classes share the weight s.
+
+    Args:
+        logits: shape (..., C).
+        target: shape (...).
+        smoothing: the weight s; 0 is cross-entropy.
+    """
+    loss = -log_probability_of(logits, target)
+    if not smoothing:
+        return loss
+    return (1 - smoothing) * loss + smoothing * (logits.logsumexp(dim=-1) - logits.mean(dim=-1))
+
+
 class CrossEntropyLoss(BaseLoss):
-    """Cross-entropy: -log p[y].
+    """Cross-entropy: -log p[y], with label smoothing if wanted; see `smoothed_cross_entropy`.
 
     Example:
         >>> CrossEntropyLoss()(torch.zeros(2, 4), torch.tensor([0, 3])).exp().tolist()
         [4.0, 4.0]
     """
 
+    def __init__(self, *, scale: float = 1.0, smoothing: float = 0.0) -> None:
+        super().__init__(scale=scale)
+        self.smoothing = smoothing
+
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return -log_probability_of(self.scaled(logits), target)
+        return smoothed_cross_entropy(self.scaled(logits), target, self.smoothing)
 
 
 @LOSSES.register("ce")
-def build_cross_entropy(class_counts: Sequence[int], *, scale: float = 1.0, **_: Any) -> BaseLoss:  # noqa: ARG001
+def build_cross_entropy(
+    class_counts: Sequence[int],  # noqa: ARG001 (part of the interface of builders)
+    *,
+    scale: float = 1.0,
+    smoothing: float = 0.0,
+    **_: Any,
+) -> BaseLoss:
     """Builder of `CrossEntropyLoss`."""
-    return CrossEntropyLoss(scale=scale)
+    return CrossEntropyLoss(scale=scale, smoothing=smoothing)
 
 
 class FocalLoss(BaseLoss):

@@ -29,9 +29,9 @@ for _depth in (8, 14, 20, 32, 44, 56):
         Architecture(partial(cifar_resnet, _depth), "conv", 64, initialise_convolutions)
     )
 
-# Its maps are small and wide where exits are, so that a pool and a classifier suffice. Three poolings leave one of 8
-# pixels.
-BACKBONES.register("resnet9")(Architecture(resnet9, "none", 0, initialise_convolutions, smallest_image=8))
+# Its maps are small and wide where exits are, so that one hidden layer on a grid of pixels suffices. Three poolings
+# leave one of 8 pixels.
+BACKBONES.register("resnet9")(Architecture(resnet9, "grid", 128, initialise_convolutions, smallest_image=8))
 
 # The paper uses separable heads for ResNet-50 and does not mention other ImageNet ResNets. They are the default for all
 # of these: plain heads with as many filters cost 8 % of ResNet-18, 17 % of ResNet-10 and 44 % of ResNet-50, separable
@@ -72,7 +72,7 @@ BACKBONES.register("msdnet")(
 
 
 def exit_trunk(backbone: str, *, exit_head: str = "auto", head_filters: int = 0) -> tuple[Trunk, int]:
-    """The kind and the number of filters of the convolutions of early exits.
+    """The kind of the trunk of early exits, and its number of filters.
 
     `auto` and 0 are replaced by the defaults of the backbone. The number stays 0 if the default is as many filters as
     input channels.
@@ -113,11 +113,11 @@ def build_network(
         branches: 2 for the two-branch network of BBN, without early exits.
         experts: the number of copies of the last block group, each with a classifier and an exit; see `ExpertNetwork`.
         head: the classifier of every exit, `linear` or `cosine`.
-        exit_head: the convolutions of the early exits, `conv`, `separable` or `none`; `auto` for the default of the
-            backbone.
-        head_filters: the number of filters of these convolutions; 0 for the default of the backbone (64 for CIFAR
-            ResNets, 128 for MSDNet, else the number of input channels).
-        head_stride: the stride of these convolutions.
+        exit_head: the trunk of the early exits, `conv`, `separable`, `grid` or `none` (see `exit_head` in
+            `elfnet.models`); `auto` for the default of the backbone.
+        head_filters: the number of filters of its convolutions; 0 for the default of the backbone (64 for CIFAR
+            ResNets, 128 for MSDNet and ResNet-9, else the number of input channels).
+        head_stride: the stride of the convolutions of `conv` and `separable`.
 
     Raises:
         RequestError: a name is unknown, or the backbone does not support the setting.

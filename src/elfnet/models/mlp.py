@@ -10,30 +10,30 @@ from collections import OrderedDict
 import torch
 from torch import Tensor, nn
 
-from elfnet.models.staged import Backbone
+from elfnet.models.staged import Backbone, BatchNorm2d
 
 WIDTH = 256
 LAYERS = 4
+DROPOUT = 0.5
 
 
 class Dense(nn.Module):
-    """Linear layer, layer norm and ReLU on (B, F, 1, 1); larger maps are averaged first.
-
-    Layer norm instead of batch norm, since sparse features give poor batch statistics.
-    """
+    """Linear layer, batch norm, ReLU and dropout on (B, F, 1, 1); larger maps are averaged first."""
 
     def __init__(self, features_in: int, features_out: int) -> None:
         super().__init__()
         self.linear = nn.Linear(features_in, features_out)
-        self.norm = nn.LayerNorm(features_out)
+        self.norm = BatchNorm2d(features_out)
+        self.dropout = nn.Dropout(DROPOUT)
 
     def forward(self, features: Tensor) -> Tensor:
-        flat: Tensor = torch.relu(self.norm(self.linear(features.mean(dim=(2, 3)))))
-        return flat[:, :, None, None]
+        linear: Tensor = self.linear(features.mean(dim=(2, 3)))
+        out: Tensor = self.dropout(torch.relu(self.norm(linear[:, :, None, None])))
+        return out
 
 
 class ResidualDense(Dense):
-    """`Dense` with a residual connection; it starts as the identity if its norm starts at 0."""
+    """`Dense` with a residual connection."""
 
     def __init__(self, width: int) -> None:
         super().__init__(width, width)
@@ -51,13 +51,8 @@ def staged_mlp(features_in: int, *, width: int = WIDTH, layers: int = LAYERS) ->
 
 
 def initialise_dense(stages: nn.Module) -> None:
-    """He initialisation of every linear layer; biases start at 0, and residual layers as the identity.
-
-    Small tables have little for deep layers to learn, and layers that start at full strength make the last exit worse.
-    """
+    """He initialisation of every linear layer; biases start at 0."""
     for module in stages.modules():
-        if isinstance(module, ResidualDense):
-            nn.init.zeros_(module.norm.weight)
         if isinstance(module, nn.Linear):
             nn.init.kaiming_normal_(module.weight)
             nn.init.zeros_(module.bias)

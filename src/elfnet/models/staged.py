@@ -164,9 +164,9 @@ class BatchNorm2d(nn.BatchNorm2d):
         return super().forward(input)
 
 
-Trunk = Literal["conv", "separable", "none"]
-TRUNKS: tuple[Trunk, ...] = ("conv", "separable", "none")
-"""The kinds of convolutions in early exits."""
+Trunk = Literal["conv", "separable", "grid", "none"]
+TRUNKS: tuple[Trunk, ...] = ("conv", "separable", "grid", "none")
+"""The kinds of trunks of early exits; see `exit_head`."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class Architecture:
 
     Attributes:
         build: builds the backbone for a number of image channels.
-        exit_trunk: the convolutions of early exits: plain, depthwise-separable or none.
+        exit_trunk: the kind of trunk of early exits; see `exit_head`.
         exit_filters: the number of filters of these convolutions; 0 for the number of input channels.
         initialise: initialises the weights of a stage.
         initialise_classifier: initialises a linear classifier; None to keep the weights of its constructor.

@@ -131,6 +131,11 @@ def _check_class_weights(recipe: "Recipe") -> None:
 
 def _check_losses(recipe: "Recipe") -> None:
     criterion, loss = recipe.criterion, recipe.criterion.loss
+    if criterion.label_smoothing and loss not in ("ce", *ADJUSTED_LOSSES):
+        raise ValueError(
+            f"criterion.label_smoothing={criterion.label_smoothing:g} is for cross-entropy, and criterion.loss={loss}; "
+            "set it to 0, or criterion.loss=ce"
+        )
     if loss in ADJUSTED_LOSSES and criterion.reweight != "none":
         raise ValueError(
             f"criterion.loss={loss} and criterion.reweight={criterion.reweight} both correct for the class counts; "

@@ -67,11 +67,16 @@ _BY_MEANING: dict[str, tuple[str, ...]] = {
     "model.weights": ("pretrained", "checkpoint", "init", "initial_weights"),
     "train.patience": ("patience", "early_stopping", "early_stop", "early_stopping_patience"),
     "train.keep": ("save_best", "restore_best_weights", "load_best_model_at_end", "best"),
+    "criterion.label_smoothing": ("smoothing", "label_smooth", "smooth"),
     "criterion.loss": ("loss", "criterion", "loss_function"),
     "criterion.reweight": ("class_weights", "class_weight", "weights_per_class"),
 }
 _NO_SETTING = {
-    ("dropout", "drop_rate"): "there is no dropout; train.weight_decay, data.augment and data.policy regularise",
+    (
+        "dropout",
+        "drop_rate",
+    ): "dropout is fixed in mlp and in heads of kind grid; criterion.label_smoothing, train.weight_decay, "
+    "data.augment and data.policy regularise",
     ("gpu", "gpus", "num_gpus"): "use --devices for the number of GPUs, or train.device",
 }
 

@@ -59,17 +59,20 @@ class ModelRecipe(Section):
         default="linear",
         description="classifier of all exits; LDAM needs cosine, LWS needs scaled (linear, one scale per class)",
     )
-    exit_head: Literal["auto", "conv", "separable", "none"] = Field(
+    exit_head: Literal["auto", "conv", "separable", "grid", "none"] = Field(
         default="auto",
-        description="convolutions of an early exit; auto: separable (depthwise) for ImageNet ResNets, none for "
-        "resnet9 and mlp, else conv",
+        description="convolutions of an early exit; grid: one hidden layer on a map of 4 x 4 pixels, with dropout; "
+        "auto: separable (depthwise) for ImageNet ResNets, grid for resnet9, none for mlp, else conv",
     )
     head_filters: int = Field(
         default=0,
         ge=0,
-        description="filters of these convolutions; 0: 64 for CIFAR ResNets, 128 for msdnet, else the input channels",
+        description="filters of these convolutions; 0: 64 for CIFAR ResNets, 128 for msdnet and resnet9, else the "
+        "input channels",
     )
-    head_stride: Literal[1, 2] = Field(default=2, description="stride of both convolutions of an early exit")
+    head_stride: Literal[1, 2] = Field(
+        default=2, description="exit_head=conv, separable: stride of both convolutions of an early exit"
+    )
 
 
 class ExitsRecipe(Section):
@@ -139,6 +142,10 @@ class CriterionRecipe(Section):
     )
     adjust_tau: NonNegative = Field(
         default=1.0, description="loss=logit-adjusted: tau * log(class prior) is added to the logits"
+    )
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.0,
+        description="loss=ce, balanced-softmax, logit-adjusted: weight that all classes share; the label has the rest",
     )
     exit_weights: tuple[PositiveFloat, ...] = Field(
         default=(), description="weight of the loss of each exit, first exit first; empty: 1 for all"

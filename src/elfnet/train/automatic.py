@@ -34,6 +34,7 @@ from elfnet.recipe.automatic import (
     choose_settings,
     contradictions,
     resolve,
+    wanted_row_epochs,
 )
 from elfnet.recipe.schema import Recipe
 from elfnet.run.directory import RunDirectory
@@ -194,22 +195,28 @@ def _chosen(recipe: Recipe, splits: Splits, facts: DataFacts | None, *, world_si
 
 
 def _chosen_for_rows(recipe: Recipe, splits: Splits) -> SetUp:
-    """Resolve the automatic settings of feature rows: only cross-fitting, whose networks take little time here."""
-    opened = [name for name in recipe.train.automatic if name != "data.cross_fitting"]
+    """Resolve the automatic settings of feature rows: epochs, and cross-fitting, whose networks take little time."""
+    opened = [name for name in recipe.train.automatic if name not in ("data.cross_fitting", "train.epochs")]
     if opened:
         raise RequestError(
             f"train.automatic={','.join(opened)} needs images, and data.source={recipe.data.source} has rows of "
             "features; leave it out"
         )
-    if not recipe.train.automatic or not _is_too_small(splits, recipe):
-        return SetUp(resolve(recipe, {}))
-    chosen = resolve(recipe, {"data.cross_fitting": CROSS_FITTING_FOLDS})
-    least = int(splits.calibration_counts_C.min())
-    note = (
-        f"a tenth of the smallest class would be {least} calibration rows: cross-fitting with {CROSS_FITTING_FOLDS} "
-        "more networks instead (--data.cross_fitting 0 turns it off)"
-    )
-    return SetUp(chosen, (note,))
+    values: dict[str, Any] = {}
+    notes = []
+    if "data.cross_fitting" in recipe.train.automatic and _is_too_small(splits, recipe):
+        values["data.cross_fitting"] = CROSS_FITTING_FOLDS
+        least = int(splits.calibration_counts_C.min())
+        notes.append(
+            f"a tenth of the smallest class would be {least} calibration rows: cross-fitting with "
+            f"{CROSS_FITTING_FOLDS} more networks instead (--data.cross_fitting 0 turns it off)"
+        )
+    if "train.epochs" in recipe.train.automatic:
+        values["train.epochs"] = wanted_row_epochs(len(splits.train), recipe.train.batch_size)
+        notes.append(
+            f"{len(splits.train):,} rows of {len(splits.class_names)} classes -> {values['train.epochs']} epochs"
+        )
+    return SetUp(resolve(recipe, values), tuple(notes))
 
 
 def _with_backbone_of_weights(recipe: Recipe) -> Recipe:
@@ -287,8 +294,8 @@ def rough_duration(seconds: float) -> str:
 
 def _with_heads(recipe: Recipe, chosen: Recipe, classes: int) -> Recipe:
     """Choose the largest early heads that are cheap beside the backbone."""
-    without_filters = exit_trunk(chosen.model.backbone, exit_head=chosen.model.exit_head)[0] == "none"
-    if not chosen.model.exits or without_filters or "model.head_filters" not in recipe.train.automatic:
+    trunk, _ = exit_trunk(chosen.model.backbone, exit_head=chosen.model.exit_head)
+    if not chosen.model.exits or trunk in ("grid", "none") or "model.head_filters" not in recipe.train.automatic:
         return chosen
     for filters in HEAD_FILTERS:
         model = chosen.model.model_copy(update={"head_filters": filters})

@@ -247,6 +247,7 @@ def loss_of(recipe: Recipe, class_counts: list[int]) -> BaseLoss:
         ldam_power=criterion.ldam_power,
         scale=loss_scale(recipe),
         adjust_tau=criterion.adjust_tau,
+        smoothing=criterion.label_smoothing,
     )
 
 
