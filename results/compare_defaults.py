@@ -10,6 +10,8 @@ seed) that has a record is not run again, so that the script can be stopped and 
 
 import argparse
 import json
+import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,8 @@ from elfnet.train.run import train_recipe
 
 HERE = Path(__file__).parent / "defaults"
 HELD_OUT = "cifar10-lt"
+BY_HAND = "by hand"
+SCRIPT = Path(__file__).parent.parent / "benchmarks" / "hand_written_cnn.py"
 SMALL = {
     "data.image_size": 32,
     "data.normalise": "measured",
@@ -31,47 +35,63 @@ SMALL = {
     "data.workers": 0,
     "model.backbone": "resnet9",
     "train.compile": "off",
+    "train.threads": 1,
     "train.batch_size": 64,
+    "train.epochs": 30,
 }
-DATA: dict[str, dict[str, Any]] = {
-    "digits": {**SMALL, "train.epochs": 30, "train.batch_size": 32},
-    "grey": {**SMALL, "train.epochs": 30},
-    "clothing": {**SMALL, "data.image_size": 64, "data.pad": 6, "train.epochs": 30, "data.augment": "crop-flip"},
-    "cifar100-lt": {**SMALL, "train.epochs": 20, "data.augment": "crop-flip"},
+COLOUR = {**SMALL, "data.augment": "crop-flip"}
+DATA: dict[str, tuple[str, dict[str, Any]]] = {
+    "digits": ("digits", {**SMALL, "train.batch_size": 32}),
+    "digits, steeper": ("digits", {**SMALL, "train.batch_size": 32, "data.profile": "exponential", "data.ratio": 49}),
+    "grey": ("grey", SMALL),
+    "grey, steeper": ("grey", {**SMALL, "data.profile": "exponential", "data.ratio": 100}),
+    "clothing": ("clothing", {**COLOUR, "data.image_size": 64, "data.pad": 6}),
+    "cifar100-lt": ("cifar100-lt", {**COLOUR, "train.epochs": 20}),
 }
-"""Settings of each data set as the automatic set-up would choose them from its files, but for fewer epochs."""
-SGD = {
-    "train.lr": 0.05,
-    "train.nesterov": True,
-    "train.weight_decay": 5e-4,
-    "train.schedule": "cosine",
-    "train.decay_norms_and_biases": False,
-}
-ADAMW = {
-    "train.optimizer": "adamw",
-    "train.lr": 3e-3,
-    "train.weight_decay": 0.05,
-    "train.schedule": "one-cycle",
-    "train.warmup_epochs": 60,
-    "train.decay_norms_and_biases": False,
-}
-RESNET20 = {"model.backbone": "resnet20", "model.head_filters": 16}
+"""Folder and settings of each data set, as the automatic set-up would choose them but for fewer epochs."""
+SGD = {"train.optimizer": "sgd", "train.lr": 0.05, "train.nesterov": True, "train.weight_decay": 5e-4}
 CANDIDATES: dict[str, tuple[str, dict[str, Any]]] = {
-    "joint-adamw": ("joint-balanced-softmax", ADAMW),
-    "joint-adamw-resnet20": ("joint-balanced-softmax", {**ADAMW, **RESNET20}),
-    "elf-adamw": ("elf-balanced-softmax", ADAMW),
-    "joint-sgd": ("joint-balanced-softmax", SGD),
-    "joint-adamw-average": ("joint-balanced-softmax", {**ADAMW, "train.ema_decay": 0.99}),
-    "joint-adamw-trivial": ("joint-balanced-softmax", {**ADAMW, "data.policy": "trivialaugment"}),
-    "joint-adamw-equilibrium": ("joint-balanced-softmax", {**ADAMW, "criterion.equilibrium": True}),
+    "joint-quick": ("joint-quick", {}),
+    "without label smoothing": ("joint-quick", {"criterion.label_smoothing": 0}),
+    "heads of a global average": ("joint-quick", {"model.exit_head": "none"}),
+    "resnet20": ("joint-quick", {"model.backbone": "resnet20", "model.head_filters": 16}),
+    "ELF's training rule": ("joint-quick", {"exits.rule": "elf"}),
+    "SGD": ("joint-quick", SGD),
+    "averaged weights": ("joint-quick", {"train.ema_decay": 0.99}),
+    "TrivialAugment": ("joint-quick", {"data.policy": "trivialaugment"}),
     "elf-ce-drw": ("elf-ce-drw", {}),
 }
+
+
+PAIRS = [
+    (data, candidate)
+    for data, (_, settings) in DATA.items()
+    for candidate in (BY_HAND, *CANDIDATES)
+    # The script by hand reads a folder as it is.
+    if candidate != BY_HAND or "data.profile" not in settings
+]
+
+
+def run_by_hand(data: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
+    """The accuracy of the network that is written by hand on the same calibration split."""
+    folder, _ = DATA[data]
+    command = [sys.executable, str(SCRIPT), str(args.folders / folder), "--seed", str(seed)]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    accuracy = next(value for split, value in found["balanced_accuracy"].items() if split != "test")
+    return {
+        "data": data,
+        "candidate": BY_HAND,
+        "seed": seed,
+        "calibration_balanced_accuracy": [round(accuracy / 100, 4)],
+        "seconds": found["seconds"],
+    }
 
 
 def run_cell(name: str, data: str, candidate: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
     """Train one candidate, and return its accuracy on the calibration split, by exit."""
     method, settings = CANDIDATES[candidate]
-    overrides = {**DATA[data], **settings, "data.root": str(args.folders / data), "train.seed": seed}
+    folder, of_data = DATA[data]
+    overrides = {**of_data, **settings, "data.root": str(args.folders / folder), "train.seed": seed}
     run = train_recipe(load_recipe(f"folder/{method}", overrides), args.runs / name, overwrite=True)
     table = evaluate_run(run, "calibration")
     answers_NE = table.logits_NEC.argmax(axis=2)
@@ -89,8 +109,8 @@ def run_cell(name: str, data: str, candidate: str, seed: int, args: argparse.Nam
 INTRODUCTION = """# Which training is the default for own images
 
 Balanced accuracy in % on the calibration split, exit by exit, at the last epoch; test splits were not read. Written by
-`python results/compare_defaults.py`, one JSON file per run. Network: resnet9, unless the candidate names another.
-Seconds are those of one thread of a machine with other work on it.
+`python results/compare_defaults.py`, one JSON file per run. A candidate is `joint-quick` on resnet9 with the named
+change; `by hand` is `benchmarks/hand_written_cnn.py`. Steeper: the same images, cut by an exponential profile. Seconds are those of one thread of a machine with other work on it.
 
 Held out: `cifar10-lt`, CIFAR-10-LT written out as files. No candidate is run on it, and the defaults are measured on it
 once, at the end. Seen: `digits`, `grey`, `clothing`, `cifar100-lt`.
@@ -104,13 +124,9 @@ def write_page() -> None:
     for one in records:
         exits = " / ".join(f"{100 * accuracy:.1f}" for accuracy in one["calibration_balanced_accuracy"])
         lines.append(f"| {one['data']} | {one['candidate']} | {one['seed']} | {exits} | {one['seconds']:.0f} |")
-    missing = [
-        f"{data} {candidate}"
-        for data in DATA
-        for candidate in CANDIDATES
-        if not any((one["data"], one["candidate"]) == (data, candidate) for one in records)
-    ]
-    todo = f"Not run yet: {len(missing)} of {len(DATA) * len(CANDIDATES)} pairs of data and candidate."
+    done = {(one["data"], one["candidate"]) for one in records}
+    missing = [pair for pair in PAIRS if pair not in done]
+    todo = f"Not run yet: {len(missing)} of {len(PAIRS)} pairs of data and candidate."
     (HERE / "README.md").write_text("\n".join([INTRODUCTION, *lines, "", todo]) + "\n")
 
 
@@ -119,21 +135,23 @@ def main() -> None:
     parser.add_argument("folders", type=Path)
     parser.add_argument("--runs", type=Path, default=Path("runs/defaults"))
     parser.add_argument("--only", nargs="*", choices=tuple(DATA), default=tuple(DATA), help="data sets")
-    parser.add_argument("--candidates", nargs="*", choices=tuple(CANDIDATES), default=tuple(CANDIDATES))
+    parser.add_argument("--candidates", nargs="*", choices=(BY_HAND, *CANDIDATES), default=(BY_HAND, *CANDIDATES))
     parser.add_argument("--seeds", nargs="*", type=int, default=[0])
     args = parser.parse_args()
     HERE.mkdir(exist_ok=True)
     write_page()
     for seed in args.seeds:
-        for data in args.only:
-            for candidate in args.candidates:
-                name = f"{data}-{candidate}-{seed}"
-                file = HERE / f"{name}.json"
-                if not file.is_file():
-                    file.write_text(json.dumps(run_cell(name, data, candidate, seed, args)) + "\n")
-                sys.stdout.write(file.read_text())
-                sys.stdout.flush()
-                write_page()
+        for data, candidate in PAIRS:
+            name = re.sub(r"[^a-z0-9]+", "-", f"{data}-{candidate}-{seed}".lower())
+            file = HERE / f"{name}.json"
+            if data not in args.only or candidate not in args.candidates or file.is_file():
+                continue
+            by_hand = candidate == BY_HAND
+            found = run_by_hand(data, seed, args) if by_hand else run_cell(name, data, candidate, seed, args)
+            file.write_text(json.dumps(found) + "\n")
+            sys.stdout.write(file.read_text())
+            sys.stdout.flush()
+            write_page()
 
 
 if __name__ == "__main__":

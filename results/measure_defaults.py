@@ -30,7 +30,7 @@ from write_own_folders import splits_of
 
 from elfnet.calibrate.point_family import Family
 from elfnet.data.build import load_source, load_splits
-from elfnet.data.splits import make_splits
+from elfnet.data.splits import Splits, make_splits
 from elfnet.data.types import LabelledImages
 from elfnet.recipe.load import load_recipe
 from elfnet.run.directory import RunDirectory
@@ -69,12 +69,16 @@ def write_data(name: str, args: argparse.Namespace) -> Path:
     return place
 
 
-def _write_rows(place: Path) -> None:
-    """The 64 values of scikit-learn's digits as rows of features: 100 to 4 training rows per class, 50 for test."""
-    digits = load_source("digits")
-    splits = make_splits(
-        digits, profile="exponential", ratio=25, largest=100, calibration_per_class=1, test_per_class=50
+def row_splits() -> Splits:
+    """scikit-learn's digits with 100 to 4 training images per class, and 50 for test."""
+    return make_splits(
+        load_source("digits"), profile="exponential", ratio=25, largest=100, calibration_per_class=1, test_per_class=50
     )
+
+
+def _write_rows(place: Path) -> None:
+    """The 64 values of each digit as a row of features."""
+    splits = row_splits()
     place.mkdir(parents=True)
     for split in ("train", "test"):
         images = getattr(splits, split)

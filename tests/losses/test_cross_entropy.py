@@ -6,7 +6,10 @@ import pytest
 import torch
 from torch.nn import functional
 
+from elfnet.errors import RequestError
+from elfnet.losses.base import build_loss
 from elfnet.losses.cross_entropy import CrossEntropyLoss, log_probability_of
+from elfnet.recipe.load import load_recipe
 
 
 def _example() -> tuple[torch.Tensor, torch.Tensor]:
@@ -49,3 +52,23 @@ def test_very_large_logits_give_finite_losses(size: float) -> None:
     loss_B.sum().backward()
     assert logits_BC.grad is not None
     assert logits_BC.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("loss", ["ce", "balanced-softmax", "logit-adjusted"])
+def test_label_smoothing_equals_torch_on_the_adjusted_logits(loss: str) -> None:
+    logits_EBC, target_EB = _example()
+    counts = [40, 30, 20, 10]
+    prior_C = torch.tensor(counts).div(100).log()
+    shifted = logits_EBC if loss == "ce" else logits_EBC + prior_C
+    expected = functional.cross_entropy(
+        shifted.flatten(0, 1), target_EB.flatten(), reduction="none", label_smoothing=0.2
+    )
+    found_EB = build_loss(loss, counts, smoothing=0.2)(logits_EBC, target_EB)
+    assert torch.allclose(found_EB.flatten(), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", ["focal", "ldam"])
+def test_label_smoothing_is_refused_where_it_would_do_nothing(loss: str) -> None:
+    settings = {"criterion.loss": loss, "criterion.label_smoothing": 0.1, "model.head": "cosine"}
+    with pytest.raises(RequestError, match=rf"criterion.label_smoothing=0.1 is for cross-entropy, .*loss={loss}; set it"):
+        load_recipe("digits/ce", settings)

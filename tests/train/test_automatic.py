@@ -61,10 +61,10 @@ def open_folder(root: Path, **settings: Any) -> Recipe:
 
 def test_says_what_it_found_chose_and_how_long_it_takes(root: Path) -> None:
     ready = set_up(folder(root, **{"train.threads": 2}))
-    # 37 training images a 0.01 s and 5 calibration images at a third of it, 100 epochs with their checkpoints, and
+    # 37 training images at 0.01 s and 5 calibration images at a third of it, 100 epochs with their checkpoints, and
     # the fixed end.
     assert ready.notes == (
-        "20 px grey, 37 images of 2 classes (28 to 9 per class) -> 32 px, resnet9, 100 epochs, about 65 seconds on "
+        "20 px grey, 37 images of 2 classes (28 to 9 per class) -> 32 px, resnet9, 100 epochs, about 70 seconds on "
         "2 threads",
     )
     assert ready.recipe.train.automatic == ()
@@ -75,7 +75,7 @@ def test_few_calibration_images_choose_cross_fitting_and_its_networks_are_in_the
     # 42 images in the final network, twice as many in the three others, which score 42 in all; 100 epochs.
     assert ready.notes == (
         "20 px grey, 42 images of 2 classes (32 to 10 per class) -> 32 px, resnet9, 100 epochs of each of 4 networks "
-        "(cross-fitting), about 3 minutes on 2 threads",
+        "(cross-fitting), about 4 minutes on 2 threads",
     )
     assert ready.recipe.data.cross_fitting == 3
 
@@ -170,15 +170,23 @@ def test_a_sweep_is_timed_once(root: Path, tmp_path: Path, fixed_speed: list[str
     assert fixed_speed == ["resnet9"]
 
 
-def test_of_feature_rows_only_cross_fitting_is_chosen(tmp_path: Path) -> None:
+def test_of_feature_rows_epochs_and_cross_fitting_are_chosen(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    np.savez(tmp_path / "rows.npz", X=rng.normal(size=(60, 4)).astype(np.float32), y=np.arange(60) % 2)
+    np.savez(tmp_path / "rows.npz", X=rng.normal(size=(600, 4)).astype(np.float32), y=np.arange(600) % 2)
     ready = set_up(load_recipe("features", {"data.train": str(tmp_path / "rows.npz")}))
-    assert ready.recipe.data.cross_fitting == 3
+    assert ready.recipe.data.cross_fitting == 0
+    # 420 rows are 7 steps of 64, so that 143 epochs have 1,000 steps.
+    assert ready.recipe.train.epochs == 143
+    assert ready.notes == ("420 rows of 2 classes -> 143 epochs",)
+    few = load_recipe("features", {"data.train": str(tmp_path / "few.npz"), "train.epochs": 7})
+    np.savez(tmp_path / "few.npz", X=rng.normal(size=(60, 4)).astype(np.float32), y=np.arange(60) % 2)
+    ready = set_up(few)
+    assert (ready.recipe.data.cross_fitting, ready.recipe.train.epochs) == (3, 7)
     assert ready.notes[0].startswith("a tenth of the smallest class would be 3 calibration rows: cross-fitting with 3 ")
-    recipe = load_recipe("features", {"data.train": str(tmp_path / "rows.npz"), "train.automatic": ["train.epochs"]})
-    with pytest.raises(RequestError, match=r"train.automatic=train.epochs needs images"):
-        set_up(recipe)
+    with pytest.raises(RequestError, match=r"train.automatic=data.image_size needs images"):
+        set_up(
+            load_recipe("features", {"data.train": str(tmp_path / "few.npz"), "train.automatic": ["data.image_size"]})
+        )
 
 
 def test_the_first_step_does_not_count(root: Path) -> None:
