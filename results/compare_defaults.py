@@ -110,7 +110,8 @@ INTRODUCTION = """# Which training is the default for own images
 
 Balanced accuracy in % on the calibration split, exit by exit, at the last epoch; test splits were not read. Written by
 `python results/compare_defaults.py`, one JSON file per run. A candidate is `joint-quick` on resnet9 with the named
-change; `by hand` is `benchmarks/hand_written_cnn.py`. Steeper: the same images, cut by an exponential profile. Seconds are those of one thread of a machine with other work on it.
+change; `by hand` is `benchmarks/hand_written_cnn.py`. Steeper: the same images, cut by an exponential profile. Seconds
+are those of one thread of a machine with other work on it.
 
 Held out: `cifar10-lt`, CIFAR-10-LT written out as files. No candidate is run on it, and the defaults are measured on it
 once, at the end. Seen: `digits`, `grey`, `clothing`, `cifar100-lt`.
