@@ -70,5 +70,7 @@ def test_label_smoothing_equals_torch_on_the_adjusted_logits(loss: str) -> None:
 @pytest.mark.parametrize("loss", ["focal", "ldam"])
 def test_label_smoothing_is_refused_where_it_would_do_nothing(loss: str) -> None:
     settings = {"criterion.loss": loss, "criterion.label_smoothing": 0.1, "model.head": "cosine"}
-    with pytest.raises(RequestError, match=rf"criterion.label_smoothing=0.1 is for cross-entropy, .*loss={loss}; set it"):
+    with pytest.raises(
+        RequestError, match=rf"criterion.label_smoothing=0.1 is for cross-entropy, .*loss={loss}; set it"
+    ):
         load_recipe("digits/ce", settings)

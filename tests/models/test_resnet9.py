@@ -48,3 +48,11 @@ def test_nine_layers_and_the_cost_that_is_documented() -> None:
     cost = count_cost(network, (3, 32, 32))
     assert cost.plain == pytest.approx(38.6e6, rel=0.01)
     assert cost.relative == pytest.approx([0.149, 0.277, 0.407, 1.016], abs=0.003)
+
+
+def test_a_stride_takes_images_of_twice_the_side() -> None:
+    with torch.device("meta"):
+        small, large = (build_network(name, classes=10) for name in ("resnet9", "resnet9_s2"))
+    assert [tuple(p.shape) for p in small.parameters()] == [tuple(p.shape) for p in large.parameters()]
+    assert large.stages[0](torch.zeros(1, 3, 96, 96, device="meta")).shape == (1, 64, 12, 12)
+    assert count_cost(large, (3, 96, 96)).plain == pytest.approx(87e6, rel=0.01)

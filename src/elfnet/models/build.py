@@ -29,9 +29,12 @@ for _depth in (8, 14, 20, 32, 44, 56):
         Architecture(partial(cifar_resnet, _depth), "conv", 64, initialise_convolutions)
     )
 
-# Its maps are small and wide where exits are, so that one hidden layer on a grid of pixels suffices. Three poolings
+# Their maps are small and wide where exits are, so that one hidden layer on a grid of pixels suffices. Three poolings
 # leave one of 8 pixels.
-BACKBONES.register("resnet9")(Architecture(resnet9, "grid", 128, initialise_convolutions, smallest_image=8))
+for _name, _stride in (("resnet9", 1), ("resnet9_s2", 2)):
+    BACKBONES.register(_name)(
+        Architecture(partial(resnet9, stride=_stride), "grid", 128, initialise_convolutions, smallest_image=8 * _stride)
+    )
 
 # The paper uses separable heads for ResNet-50 and does not mention other ImageNet ResNets. They are the default for all
 # of these: plain heads with as many filters cost 8 % of ResNet-18, 17 % of ResNet-10 and 44 % of ResNet-50, separable

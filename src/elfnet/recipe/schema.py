@@ -32,7 +32,7 @@ class ModelRecipe(Section):
     backbone: str = Field(
         default="resnet32",
         description="small images: resnet9, which trains quickly; resnet8, 14, 20, 32, 44 or 56; msdnet, which has "
-        "more exits; large images: resnet10, 18, 34, 50, 101 or 152, resnext50_32x4d, densenet121, 169 or 201; feature "
+        "more exits; large images: resnet9_s2, which trains quickly; resnet10, 18, 34, 50, 101 or 152, resnext50_32x4d, densenet121, 169 or 201; feature "
         "arrays: mlp",
     )
     weights: str = Field(
@@ -62,12 +62,12 @@ class ModelRecipe(Section):
     exit_head: Literal["auto", "conv", "separable", "grid", "none"] = Field(
         default="auto",
         description="convolutions of an early exit; grid: one hidden layer on a map of 4 x 4 pixels, with dropout; "
-        "auto: separable (depthwise) for ImageNet ResNets, grid for resnet9, none for mlp, else conv",
+        "auto: separable (depthwise) for ImageNet ResNets, grid for resnet9 and resnet9_s2, none for mlp, else conv",
     )
     head_filters: int = Field(
         default=0,
         ge=0,
-        description="filters of these convolutions; 0: 64 for CIFAR ResNets, 128 for msdnet and resnet9, else the "
+        description="filters of these convolutions; 0: 64 for CIFAR ResNets, 128 for msdnet, resnet9 and resnet9_s2, else the "
         "input channels",
     )
     head_stride: Literal[1, 2] = Field(
