@@ -32,8 +32,8 @@ class ModelRecipe(Section):
     backbone: str = Field(
         default="resnet32",
         description="small images: resnet9, which trains quickly; resnet8, 14, 20, 32, 44 or 56; msdnet, which has "
-        "more exits; large images: resnet9_s2, which trains quickly; resnet10, 18, 34, 50, 101 or 152, resnext50_32x4d, densenet121, 169 or 201; feature "
-        "arrays: mlp",
+        "more exits; large images: resnet9_s2, which trains quickly; resnet10, 18, 34, 50, 101 or 152, "
+        "resnext50_32x4d, densenet121, 169 or 201; feature arrays: mlp",
     )
     weights: str = Field(
         default="",
@@ -67,8 +67,8 @@ class ModelRecipe(Section):
     head_filters: int = Field(
         default=0,
         ge=0,
-        description="filters of these convolutions; 0: 64 for CIFAR ResNets, 128 for msdnet, resnet9 and resnet9_s2, else the "
-        "input channels",
+        description="filters of these convolutions; 0: 64 for CIFAR ResNets, 128 for msdnet, resnet9 and resnet9_s2, "
+        "else the input channels",
     )
     head_stride: Literal[1, 2] = Field(
         default=2, description="exit_head=conv, separable: stride of both convolutions of an early exit"
