@@ -22,17 +22,20 @@ def test_small_grey_images_keep_their_size_and_are_not_mirrored() -> None:
     assert chosen["data.normalise"] == "measured"
 
 
-def test_photos_get_a_large_network_and_random_parts() -> None:
-    chosen = choose_settings(PHOTOS, load_recipe("folder"))
-    assert chosen["data.image_size"] == 224
+@pytest.mark.parametrize(("on_cpu", "size", "backbone"), [(True, 128, "resnet9_s2"), (False, 224, "resnet18")])
+def test_photos_get_a_network_that_the_machine_can_train_and_random_parts(
+    on_cpu: bool, size: int, backbone: str
+) -> None:
+    chosen = choose_settings(PHOTOS, load_recipe("folder"), on_cpu=on_cpu)
+    assert chosen["data.image_size"] == size
     assert chosen["data.augment"] == "resized-crop-flip"
-    assert chosen["model.backbone"] == "resnet18"
+    assert chosen["model.backbone"] == backbone
 
 
 @pytest.mark.parametrize(("side", "size"), [(8, 32), (32, 32), (33, 40), (64, 64), (65, 96), (150, 128), (4000, 224)])
 def test_image_size_follows_the_files(side: int, size: int) -> None:
     facts = DataFacts(side=side, grey=False, class_counts=(500, 500))
-    assert choose_settings(facts, load_recipe("folder"))["data.image_size"] == size
+    assert choose_settings(facts, load_recipe("folder"), on_cpu=False)["data.image_size"] == size
 
 
 def test_a_given_backbone_decides_the_image_size() -> None:

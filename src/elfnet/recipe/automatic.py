@@ -18,6 +18,8 @@ SMALLEST_INPUT = 32
 """Smaller images are enlarged to this side, so that the last stage has more than a few pixels to see."""
 LARGE_SIDES = (224, 192, 160, 128, 112, 96)
 """Candidates for the side of larger images, most accurate first."""
+QUICK_BACKBONE, MAX_QUICK_SIDE = "resnet9_s2", 128
+"""The network for large images on a CPU, and the largest side that is chosen for it: it is too shallow for more."""
 CROSS_FITTING_FOLDS, MIN_CALIBRATION_IMAGES = 3, 5
 """Folds of cross-fitting, which is chosen if a class would have fewer calibration images than this."""
 EXAMPLES_TO_SHOW, MIN_EPOCHS, MAX_EPOCHS = 250_000, 40, 100
@@ -78,11 +80,14 @@ def wanted_row_epochs(rows: int, batch_size: int) -> int:
     return min(MAX_ROW_EPOCHS, max(MIN_ROW_EPOCHS, -(-ROW_STEPS // -(-rows // batch_size))))
 
 
-def choose_settings(facts: DataFacts, recipe: Recipe) -> dict[str, Any]:
+def choose_settings(facts: DataFacts, recipe: Recipe, *, on_cpu: bool = True) -> dict[str, Any]:
     """Choose the settings that follow from the data, by dotted name.
 
     Given settings are respected: the image size fits a given backbone, and the augmentation a given image size. Large
     images get the largest candidate for their side, which the caller may lower.
+
+    Args:
+        on_cpu: Whether a CPU trains the network. Large images then get a network that trains quickly.
     """
     given = resolve(recipe, {})
     opened = set(recipe.train.automatic)
@@ -91,28 +96,32 @@ def choose_settings(facts: DataFacts, recipe: Recipe) -> dict[str, Any]:
         small = is_small_backbone(given.model.backbone)
     elif "data.image_size" not in opened:
         small = given.data.image_size <= SMALL_SIDE
-    side = _side(facts, small=small) if "data.image_size" in opened else given.data.image_size
+    backbone = _backbone(small=small, on_cpu=on_cpu) if "model.backbone" in opened else given.model.backbone
+    side = _side(facts, backbone) if "data.image_size" in opened else given.data.image_size
     return {
         "data.image_size": side,
         **augmentation_settings(facts, side),
         "data.normalise": "imagenet" if recipe.model.weights else "measured",
         # Small images are decoded faster than a second process starts to pay.
         "data.workers": 0 if small else -1,
-        "model.backbone": _backbone(small=small),
+        "model.backbone": backbone,
         "train.batch_size": 32 if facts.images < 1_000 else 64 if facts.images < 20_000 else 128,
         "train.epochs": wanted_epochs(facts.images),
     }
 
 
-def _backbone(*, small: bool) -> str:
-    return "resnet9" if small else "resnet18"
-
-
-def _side(facts: DataFacts, *, small: bool) -> int:
-    """Side of the network's input: a multiple of 8 that is not below the files' own, up to 64; else a candidate."""
+def _backbone(*, small: bool, on_cpu: bool = True) -> str:
     if small:
+        return "resnet9"
+    return QUICK_BACKBONE if on_cpu else "resnet18"
+
+
+def _side(facts: DataFacts, backbone: str) -> int:
+    """Side of the network's input: a multiple of 8 that is not below the files' own, up to 64; else a candidate."""
+    if is_small_backbone(backbone):
         return max(SMALLEST_INPUT, min(SMALL_SIDE, -(-facts.side // 8) * 8))
-    return next((side for side in LARGE_SIDES if side <= facts.side), LARGE_SIDES[-1])
+    most = min(facts.side, MAX_QUICK_SIDE) if backbone == QUICK_BACKBONE else facts.side
+    return next((side for side in LARGE_SIDES if side <= most), LARGE_SIDES[-1])
 
 
 def augmentation_settings(facts: DataFacts, side: int) -> dict[str, Any]:
@@ -160,7 +169,7 @@ def adopt(recipe: Recipe, resolved: Recipe) -> Recipe:
 def contradictions(facts: DataFacts, recipe: Recipe) -> list[str]:
     """Warnings about settings that do not fit the data, each with the better value."""
     size, backbone = recipe.data.image_size, recipe.model.backbone
-    side = _side(facts, small=facts.side <= SMALL_SIDE)
+    side = _side(facts, _backbone(small=facts.side <= SMALL_SIDE))
     warnings = []
     if size >= 2 * max(facts.side, SMALLEST_INPUT):
         times = round((size / side) ** 2)
@@ -175,12 +184,12 @@ def contradictions(facts: DataFacts, recipe: Recipe) -> list[str]:
         and not is_small_backbone(backbone)
     ):
         warnings.append(
-            f"model.backbone={backbone} shrinks images of {size} px to {max(1, size // 32)} px; "
+            f"model.backbone={backbone} shrinks images of {size} px to a few pixels; "
             f"--model.backbone {_backbone(small=True)} is made for them"
         )
     if size > 2 * SMALL_SIDE and is_small_backbone(backbone):
         warnings.append(
             f"model.backbone={backbone} is made for images of up to {SMALL_SIDE} px and slow at {size} px; use "
-            "--model.backbone resnet18, or a smaller --data.image_size"
+            f"--model.backbone {QUICK_BACKBONE}, or a smaller --data.image_size"
         )
     return warnings

@@ -41,7 +41,7 @@ from elfnet.run.directory import RunDirectory
 from elfnet.run.info import Machine
 from elfnet.train.distributed import DistributedContext
 from elfnet.train.logging import Observer
-from elfnet.train.machine import choose_machine
+from elfnet.train.machine import choose_device, choose_machine
 from elfnet.train.speed import Speed, cost_of
 
 HEAD_FILTERS = (0, 64, 48, 32, 24, 16, 12, 8, 4)
@@ -159,7 +159,7 @@ def _chosen(recipe: Recipe, splits: Splits, facts: DataFacts | None, *, world_si
         return SetUp(recipe, tuple(f"warning: {text}" for text in found))
     if recipe.model.weights and own_network and "model.backbone" in recipe.train.automatic:
         recipe = _with_backbone_of_weights(recipe)
-    values = choose_settings(facts, recipe)
+    values = choose_settings(facts, recipe, on_cpu=choose_device(recipe.train.device) == "cpu")
     parts = world_size * recipe.train.accumulate
     values["train.batch_size"] = -(-values["train.batch_size"] // parts) * parts
     chosen = resolve(recipe, values)
