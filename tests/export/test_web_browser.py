@@ -73,8 +73,8 @@ def root(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("served")
     opened = open_one_file(bundle)
     write_site(opened, root / "good", read_web_runtime(PACKAGE), "digits")
-    good = (root / "good" / "model.onnx").read_bytes()
-    graph = _graph(good)
+    good = (root / "good" / "optimised.onnx").read_bytes()
+    graph = _graph((root / "good" / "model.onnx").read_bytes())
     other_size = opened.manifest.preprocessing.model_copy(update={"height": 31})
     bad = {
         "no-metadata": graph,
@@ -85,8 +85,8 @@ def root(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     for name, content in bad.items():
         shutil.copytree(root / "good", root / name, copy_function=os.link)
-        (root / name / "model.onnx").unlink()
-        (root / name / "model.onnx").write_bytes(content)
+        (root / name / "optimised.onnx").unlink()
+        (root / name / "optimised.onnx").write_bytes(content)
     return root
 
 
@@ -356,11 +356,11 @@ def test_a_file_that_is_no_image(open_page: Callable[..., Any], digits: NDArray[
 @pytest.mark.parametrize(
     ("folder", "message"),
     [
-        ("no-metadata", "model.onnx is an ONNX file without elfnet's metadata; make one with 'elfnet export RUN --web"),
-        ("changed", "model.onnx is damaged or was altered (its hash does not match); copy the folder again"),
-        ("not-onnx", "model.onnx is not an ONNX file, or it is damaged"),
-        ("newer", "model.onnx has file format version 2, this page reads 1; export the folder again"),
-        ("other-shape", "model.onnx does not run in this browser ("),
+        ("no-metadata", "optimised.onnx is an ONNX file without elfnet's metadata; make one with 'elfnet export RUN"),
+        ("changed", "optimised.onnx is damaged or was altered (its hash does not match); copy the folder again"),
+        ("not-onnx", "optimised.onnx is not an ONNX file, or it is damaged"),
+        ("newer", "optimised.onnx has file format version 2, this page reads 1; export the folder again"),
+        ("other-shape", "optimised.onnx does not run in this browser ("),
     ],
 )
 def test_bad_files(server: str, chromium: Any, folder: str, message: str) -> None:

@@ -17,7 +17,15 @@ from uvicorn.server import ServerState
 from elfnet.errors import RequestError, WorkError
 from elfnet.inference.engine import Answers
 from elfnet.serve import server
-from elfnet.serve.server import MAX_HEADER_BYTES, MAX_PIPELINED, LimitedHttpProtocol, ServerConfig, bind_socket
+from elfnet.serve.server import (
+    MAX_HEADER_BYTES,
+    MAX_JOINED_BYTES,
+    MAX_PIPELINED,
+    JoinedWrites,
+    LimitedHttpProtocol,
+    ServerConfig,
+    bind_socket,
+)
 from elfnet.serve.settings import ServeSettings
 
 HEADER = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -41,6 +49,9 @@ class Clock:
     def call_later(self, seconds: float, call: Callable[[], None]) -> Timer:
         self.timers.append(Timer(self.now + seconds, call))
         return self.timers[-1]
+
+    def call_soon(self, call: Callable[[], None]) -> Timer:
+        return self.call_later(0.0, call)
 
     def create_task(self, work: Coroutine[Any, Any, None]) -> Any:
         work.close()
@@ -86,6 +97,27 @@ def connection() -> tuple[LimitedHttpProtocol, Transport, Clock]:
 
 
 Connection = tuple[LimitedHttpProtocol, Transport, Clock]
+
+
+def test_what_is_written_together_is_sent_together() -> None:
+    clock, sent = Clock(), list[bytes]()
+    transport = Transport()
+    transport.write = lambda data: sent.append(bytes(data))  # type: ignore[method-assign]
+    joined = JoinedWrites(transport, clock)  # type: ignore[arg-type]
+    joined.write(b"header")
+    joined.write(b"body")
+    assert sent == []
+    clock.advance(0.0)
+    assert sent == [b"headerbody"]
+    large = bytes(MAX_JOINED_BYTES)
+    joined.write(b"header")
+    joined.write(large)
+    assert sent[1:] == [b"header" + large]
+    joined.write(b"last")
+    joined.close()
+    assert (sent[2:], transport.closed) == ([b"last"], True)
+    clock.advance(0.0)
+    assert len(sent) == 3
 
 
 def test_a_silent_connection_is_closed_without_a_response(connection: Connection) -> None:

@@ -28,6 +28,9 @@ MAX_HEADER_BYTES = 65_536
 CHUNK_OVERHEAD_BYTES = 64
 """Bytes allowed per chunk of a body besides its data: the chunk size, two line breaks, a short extension."""
 
+MAX_JOINED_BYTES = 65_536
+"""Beyond it, what was written is sent at once, so that the transport notices a client that reads too slowly."""
+
 MAX_PIPELINED = 32
 """Requests that may wait on one connection while an earlier one is in progress; browsers do not pipeline."""
 
@@ -106,6 +109,37 @@ async def _refuse_connection(scope: Scope, receive: Receive, send: Send) -> None
     await error_response(503, message, {"Retry-After": "1", **_CLOSE})(scope, receive, send)
 
 
+class JoinedWrites:
+    """A transport that sends together what is written together, otherwise the transport that it wraps.
+
+    uvicorn writes the header and the body of a response one by one, and each write is a call of the system that wakes
+    the client.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._written = bytearray()
+
+    def write(self, data: bytes) -> None:
+        if not self._written:
+            self._loop.call_soon(self._flush)
+        self._written += data
+        if len(self._written) > MAX_JOINED_BYTES:
+            self._flush()
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._written:
+            data, self._written = self._written, bytearray()
+            self._transport.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 class LimitedHttpProtocol(HttpToolsProtocol):
     """uvicorn's HTTP protocol with limits on the time and size of request headers.
 
@@ -125,7 +159,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     _header_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(JoinedWrites(transport, self.loop))  # type: ignore[arg-type]
         assert isinstance(self.config, ServerConfig)
         self.header_timeout = self.config.header_timeout
         self._update_timer()

@@ -10,12 +10,12 @@ ort.env.wasm.wasmPaths = { wasm: new URL("onnxruntime/ort-wasm-simd-threaded.was
 ort.env.logLevel = "error";
 
 /** Fetch a file, verify it, and return the `Model` in it. An error has a message for people. */
-export async function openModel(url = "model.onnx") {
+export async function openModel(url = "optimised.onnx") {
   startRuntime();
   const bytes = await fetched(url);
   const metadata = await verifiedMetadata(bytes, url);
   try {
-    const model = new Model(metadata, await ort.InferenceSession.create(bytes, { executionProviders: ["wasm"] }));
+    const model = new Model(metadata, await ort.InferenceSession.create(bytes, { executionProviders: ["wasm"], graphOptimizationLevel: "disabled" }));
     await model.classify(new Uint8Array(model.imageSize), model.inputsOf(model.defaultPoint));
     return model;
   } catch (error) {
@@ -62,20 +62,22 @@ export class Model {
    */
   async classify(pixels, inputs) {
     const images = this.requirePixels(pixels);
-    const feeds = { images: new ort.Tensor("uint8", pixels, [images, ...this.shape]) };
-    for (const [name, own] of Object.entries(this.inputsOf(this.defaultPoint))) feeds[name] = tensorOf(name, inputs[name], own.length, images);
-    const found = await this.session.run(feeds);
-    const classes = this.classNames.length;
-    return Array.from({ length: images }, (_, i) => {
-      const index = Number(found.class.data[i]);
-      return {
+    const rows = Object.entries(this.inputsOf(this.defaultPoint)).map(([name, own]) => [name, rowsOf(name, inputs[name], own.length, images)]);
+    const answers = [];
+    for (let i = 0; i < images; i++) { // the graph is for one image
+      const feeds = { images: new ort.Tensor("uint8", pixels.slice(i * this.imageSize, (i + 1) * this.imageSize), [1, ...this.shape]) };
+      for (const [name, values] of rows) feeds[name] = new ort.Tensor("float32", values[i % values.length], [1, values[0].length]);
+      const found = await this.session.run(feeds);
+      const index = Number(found.class.data[0]);
+      answers.push({
         classIndex: index < 0 ? null : index,
-        confidence: found.confidence.data[i],
-        exit: Number(found.exit.data[i]),
-        cost: found.cost.data[i],
-        probabilities: found.probabilities.data.slice(i * classes, (i + 1) * classes),
-      };
-    });
+        confidence: found.confidence.data[0],
+        exit: Number(found.exit.data[0]),
+        cost: found.cost.data[0],
+        probabilities: found.probabilities.data.slice(),
+      });
+    }
+    return answers;
   }
 
   /** The answer at every exit, one call each: the others are closed with a threshold of 1, the exit's own is 0. */
@@ -98,12 +100,13 @@ export class Model {
   }
 }
 
-function tensorOf(name, given, width, images) {
+/** The rows of an input: one for all images, or one per image. */
+function rowsOf(name, given, width, images) {
   const values = Float32Array.from(given ?? []);
   const rows = values.length / width;
   if (rows !== 1 && rows !== images) throw new Error(`${name} has ${values.length} numbers; give ${width}, or ${width} for each of ${images} images`);
   if (name === "thresholds" && !values.every((value) => value >= 0 && value <= 1)) {
     throw new Error("a threshold is not between 0 and 1; give probabilities, 1 for nobody leaves");
   }
-  return new ort.Tensor("float32", values, [rows, width]);
+  return Array.from({ length: rows }, (_, i) => values.slice(i * width, (i + 1) * width));
 }

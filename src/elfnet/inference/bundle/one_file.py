@@ -229,16 +229,31 @@ def _entry(key: str, value: str) -> bytes:
 
 
 def sealed(model: bytes, manifest: FileManifest) -> bytes:
-    """Return a model with metadata and hash appended.
+    """Return a bundle: a model with metadata and hash appended.
 
     Args:
         model: A serialised model without metadata.
         manifest: The metadata.
+
+    Raises:
+        WorkError: The model contains what a bundle must not.
     """
+    walk(model, where="the new file")
+    return with_metadata(model, manifest)
+
+
+def with_metadata(model: bytes, manifest: FileManifest) -> bytes:
+    """Return a model with metadata and hash appended, whatever operators it has; see `sealed`."""
     properties = {**manifest.properties(), SHA256: NO_HASH}
-    content = model + b"".join(encode(MODEL_METADATA, _entry(*item)) for item in sorted(properties.items()))
-    at = walk(content, where="the new file").metadata_at[SHA256]
-    return content[:at] + hash_of(content, at).encode() + content[at + 64 :]
+    entries = {key: encode(MODEL_METADATA, _entry(key, value)) for key, value in sorted(properties.items())}
+    # The hash is the end of its entry.
+    at = len(model) - len(NO_HASH)
+    for key, entry in entries.items():
+        at += len(entry)
+        if key == SHA256:
+            break
+    content = model + b"".join(entries.values())
+    return content[:at] + hash_of(content, at).encode() + content[at + len(NO_HASH) :]
 
 
 def without_defaults(bundle: OneFile) -> bytes:
