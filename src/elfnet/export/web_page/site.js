@@ -7,7 +7,7 @@ import { Curve } from "./curve.js";
 import { Figures } from "./figures.js";
 import { Journey } from "./journey.js";
 import { ladder } from "./ladder.js";
-import { opened } from "./open.js";
+import { openModel } from "./model.js";
 import { readFile, readFrame } from "./read_image.js";
 import { networkPixels } from "./resize.js";
 import { cost, element, percent } from "./text.js";
@@ -211,7 +211,7 @@ class Page {
 }
 
 async function start() {
-  const [site, model] = await Promise.all([fetch("site.json").then((answer) => answer.json()), opened]);
+  const [site, model] = await Promise.all([fetch("site.json").then((answer) => answer.json()), openModel()]);
   const page = new Page(model, site);
   await page.startBattery();
   document.body.dataset.ready = "true";
