@@ -2,27 +2,17 @@
 
 The folder holds the file with required inputs, the same graph as the page runs it, the page, and ONNX Runtime Web,
 which is copied from an npm folder. Any web server can serve it; nothing is loaded from elsewhere.
-
-The graph that the page runs is optimised here: in the browser this takes longer than anything else before the first
-answer.
 """
 
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
-
-import onnx
-import onnxruntime  # type: ignore[import-untyped]
-from onnx import numpy_helper
 
 from elfnet import atomic
 from elfnet.errors import RequestError
-from elfnet.inference.backends.onnxruntime import open_session, session_options
-from elfnet.inference.bundle.one_file import OneFile, with_metadata, without_defaults
-from elfnet.inference.graph_inputs import ROWS
+from elfnet.export.browser_graph import optimised
+from elfnet.inference.bundle.one_file import OneFile, without_defaults
 
 PAGE = Path(__file__).parent / "web_page"
 SERVICE_PAGE = Path(__file__).parents[1] / "serve" / "page"
@@ -31,8 +21,6 @@ SHARED = ("page.css", "icon.svg", "text.js", "ladder.js", "curve.js", "choose_im
 RUNTIME_FILES = ("ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm")
 """The build for WebAssembly alone. Builds with WebGPU are twice as large, and gain nothing for small networks."""
 RUNTIME = "onnxruntime"
-BATCH = "batch"
-"""Name of the first dimension of images and answers in a file."""
 INSTALL = "'npm install --ignore-scripts onnxruntime-web' makes the folder node_modules/onnxruntime-web"
 # The npm package names its licence and its owner, but has no licence file.
 MIT_LICENCE = """MIT License
@@ -152,57 +140,3 @@ def write_site(bundle: OneFile, directory: Path, runtime: WebRuntime, name: str,
     for file, content in files.items():
         atomic.write_bytes(directory / file, content)
     return sum(map(len, files.values()))
-
-
-def optimised(bundle: OneFile) -> bytes:
-    """Return the file with required inputs and a graph for one image, which needs no optimising in the browser.
-
-    Without the path for batches, there are a third of the nodes to load. Only optimisations that suit every processor
-    are made. The graph has operators of ONNX Runtime, so that the result is not a bundle; metadata and hash are those
-    of one.
-    """
-    model = onnx.ModelProto.FromString(without_defaults(bundle))
-    del model.metadata_props[:]
-    _read_weights_directly(model.graph)
-    for graph in _graphs(model.graph):
-        for value in (*graph.input, *graph.output, *graph.value_info):
-            for dimension in value.type.tensor_type.shape.dim[:1]:
-                if dimension.dim_param in (BATCH, ROWS):
-                    dimension.dim_value = 1
-    options = session_options(1)
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-    with TemporaryDirectory() as directory:
-        place = Path(directory) / "optimised.onnx"
-        options.optimized_model_filepath = str(place)
-        open_session(model.SerializeToString(), options, what=str(bundle.path))
-        return with_metadata(place.read_bytes(), bundle.manifest)
-
-
-def _read_weights_directly(main: onnx.GraphProto) -> None:
-    """Remove every `Reshape` of a shared weight (see `stage_nodes`): each would become a copy of the weight.
-
-    The copies let ONNX Runtime change the layout of weights, which it does not do for WebAssembly.
-    """
-    weights = {tensor.name: tensor for tensor in main.initializer}
-    for graph in _graphs(main):
-        constants = {tensor.name: tensor for tensor in graph.initializer}
-        flat = {
-            node.output[0]: node
-            for node in graph.node
-            if node.op_type == "Reshape" and node.input[0] in weights and node.input[1] in constants
-        }
-        for node in flat.values():
-            weights[node.input[0]].dims[:] = numpy_helper.to_array(constants[node.input[1]]).tolist()
-            graph.node.remove(node)
-            graph.initializer.remove(constants[node.input[1]])
-        for node in graph.node:
-            node.input[:] = [flat[name].input[0] if name in flat else name for name in node.input]
-
-
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """Yield a graph and all graphs inside it."""
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from _graphs(attribute.g)
