@@ -51,6 +51,8 @@ MAX_FIRST_EXIT, MAX_HEADS = 0.10, 0.12
 MAX_NAMED = 10
 MAX_CROSS_FITTED = 50_000_000
 """Logits per exit of the table of all training examples up to which cross-fitting is chosen; 200 MB per exit."""
+CROSS_FITTED_EPOCHS = 0.6
+"""Cross-fitting is chosen if at least this part of the wanted epochs fits into the time for all of its networks."""
 RESERVE = 0.9
 """Part of the time budget that is planned."""
 
@@ -174,8 +176,10 @@ def _chosen(recipe: Recipe, splits: Splits, facts: DataFacts | None, *, world_si
     if "data.cross_fitting" in recipe.train.automatic and _is_too_small(splits, recipe):
         crossed, whole = _cross_fitted(chosen, facts, splits)
         seconds = speed.run_seconds(crossed, whole)
-        if chosen.train.epochs >= wanted and seconds <= RESERVE * 3600 * chosen.train.hours:
-            chosen, facts = crossed, whole
+        shorter = _fewer_epochs(recipe, crossed, whole, speed)
+        fits = speed.run_seconds(shorter, whole) <= RESERVE * 3600 * chosen.train.hours
+        if fits and shorter.train.epochs >= CROSS_FITTED_EPOCHS * wanted:
+            chosen, facts = shorter, whole
         else:
             least = int(splits.calibration_counts_C.min())
             notes.append(
@@ -320,18 +324,28 @@ def _machine(recipe: Recipe) -> Machine:
 def _fit_time(recipe: Recipe, chosen: Recipe, facts: DataFacts, speed: Speed) -> Recipe:
     """Lower the side of large images, then the number of epochs, until the run fits into `train.hours`."""
     opened = set(recipe.train.automatic)
-    budget = RESERVE * 3600 * chosen.train.hours - speed.fixed_seconds(chosen, facts)
     if "data.image_size" in opened and chosen.data.image_size > SMALL_SIDE:
+        budget = _training_seconds(chosen, facts, speed)
         for side in (one for one in LARGE_SIDES if one <= chosen.data.image_size):
             values = {"data.image_size": side, **augmentation_settings(facts, side)}
             smaller = _replace(chosen, {name: value for name, value in values.items() if name in opened})
             if speed.epoch_seconds(smaller, facts) * min(MIN_EPOCHS, chosen.train.epochs) <= budget:
                 break
         chosen = smaller
-    if "train.epochs" in opened:
-        fitting = int(budget / speed.epoch_seconds(chosen, facts))
-        chosen = _replace(chosen, {"train.epochs": max(1, min(chosen.train.epochs, fitting))})
-    return chosen
+    return _fewer_epochs(recipe, chosen, facts, speed)
+
+
+def _fewer_epochs(recipe: Recipe, chosen: Recipe, facts: DataFacts, speed: Speed) -> Recipe:
+    """Lower the number of epochs, if it is open, until the run fits into `train.hours`."""
+    if "train.epochs" not in recipe.train.automatic:
+        return chosen
+    fitting = int(_training_seconds(chosen, facts, speed) / speed.epoch_seconds(chosen, facts))
+    return _replace(chosen, {"train.epochs": max(1, min(chosen.train.epochs, fitting))})
+
+
+def _training_seconds(chosen: Recipe, facts: DataFacts, speed: Speed) -> float:
+    """The part of `train.hours` that is left for epochs."""
+    return RESERVE * 3600 * chosen.train.hours - speed.fixed_seconds(chosen, facts)
 
 
 def _replace(recipe: Recipe, values: dict[str, Any]) -> Recipe:
