@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.calibrate.confidence import fit_scales
+from elfnet.calibrate.confidence_scale import fit_scales
 from elfnet.calibrate.line_search import measured_point
 from elfnet.calibrate.per_exit_search import family_for_budgets
 from elfnet.calibrate.point_family import Family

@@ -10,7 +10,7 @@ from elfnet.lazy import lazy_names
 from elfnet.version import __version__
 
 if TYPE_CHECKING:
-    from elfnet.calibrate.confidence import fit_scales
+    from elfnet.calibrate.confidence_scale import fit_scales
     from elfnet.calibrate.fit_points import FamilyRequest, fit_family
     from elfnet.calibrate.per_exit_search import geometric_policy, thresholds_for_budget, thresholds_for_floor
     from elfnet.calibrate.point_family import Family
@@ -64,7 +64,7 @@ _HOME = {
     "export_network": "elfnet.export.network",
     "export_run": "elfnet.export.run",
     "fit_family": "elfnet.calibrate.fit_points",
-    "fit_scales": "elfnet.calibrate.confidence",
+    "fit_scales": "elfnet.calibrate.confidence_scale",
     "from_blocks": "elfnet.models.attach.attach",
     "geometric_policy": "elfnet.calibrate.per_exit_search",
     "legal_cuts": "elfnet.models.attach.cuts",

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from elfnet.calibrate import confidence_scale
 from elfnet.evaluate.exit_table import ExitTable
 
 TableFactory = Callable[..., ExitTable]
@@ -38,6 +39,12 @@ def make_table() -> TableFactory:
         return ExitTable(**(fields | replaced))
 
     return make
+
+
+@pytest.fixture
+def only_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The expected accuracy is the accuracy on the table, so that a search can be compared with brute force."""
+    monkeypatch.setattr(confidence_scale, "PRIOR_EXAMPLES", 0)
 
 
 def synthetic_table(examples: int, *, seed: int) -> ExitTable:

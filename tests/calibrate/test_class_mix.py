@@ -62,6 +62,7 @@ def test_metrics_equal_those_of_repeated_examples(skewed: ExitTable) -> None:
     assert one.n == skewed.examples
 
 
+@pytest.mark.usefixtures("only_counts")
 def test_thresholds_equal_those_of_repeated_examples(skewed: ExitTable) -> None:
     mixed, oracle = (compute_confidences(t) for t in (weighted_to(skewed, "balanced").table, repeated(skewed)))
     for one, other in zip(*(family_for_budgets(c, [0.4, 0.8]) for c in (mixed, oracle)), strict=True):

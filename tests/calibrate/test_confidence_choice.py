@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elfnet.calibrate.confidence import choose_confidence, fit_scales
+from elfnet.calibrate.confidence import choose_confidence
+from elfnet.calibrate.confidence_scale import fit_scales
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
 

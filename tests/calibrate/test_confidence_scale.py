@@ -6,8 +6,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from elfnet.calibrate import confidence as confidence_scale
-from elfnet.calibrate.confidence import LARGEST_SCALE, SMALLEST_SCALE, fit_scales
+from elfnet.calibrate import confidence_scale
+from elfnet.calibrate.confidence_scale import (
+    LARGEST_SCALE,
+    PRIOR_EXAMPLES,
+    SMALLEST_SCALE,
+    expected_correct,
+    fit_scales,
+)
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.policy_replay import compute_confidences
@@ -121,3 +127,50 @@ def test_of_a_very_large_table_examples_are_left_out_evenly(
     assert fit_scales(table) == fit_scales(thinned) != whole
     monkeypatch.setattr(confidence_scale, "MAX_LOGITS", 600 * 6)
     assert fit_scales(table) == whole
+
+
+def test_expected_correct_is_between_counts_and_probabilities(make_table: TableFactory) -> None:
+    table = make_table(examples=PRIOR_EXAMPLES // 6 * 6)
+    confidences = compute_confidences(table)
+    probability_NE = compute_confidences(table, fit_scales(table)).confidence_NE
+    weight = table.examples / (table.examples + PRIOR_EXAMPLES)
+    between_NE = weight * confidences.correct_NE + (1 - weight) * probability_NE
+    level_NE = expected_correct(confidences) - between_NE
+    np.testing.assert_allclose(level_NE, level_NE[0, 0], atol=1e-12)
+    assert expected_correct(confidences)[:, -1].mean() == pytest.approx(confidences.correct_NE[:, -1].mean())
+
+
+def test_uneven_weights_count_as_fewer_examples(make_table: TableFactory) -> None:
+    table = make_table(target_C=np.array([0.5, 0.1, 0.1, 0.1, 0.1, 0.1]))
+    confidences = compute_confidences(table)
+    expected_NE, weight_N = expected_correct(confidences), table.example_weights()
+    # Between an example that is right and one that is wrong there is the weight of the counts, at equal probability.
+    probability_NE = compute_confidences(table, fit_scales(table)).confidence_NE
+    counted_NE = expected_NE - probability_NE * PRIOR_EXAMPLES / (PRIOR_EXAMPLES + 600 / 1.8)
+    right, wrong = (counted_NE[confidences.correct_NE == is_right] for is_right in (True, False))
+    assert right.std() < 1e-12
+    assert wrong.std() < 1e-12
+    assert right.mean() - wrong.mean() == pytest.approx(600 / 1.8 / (PRIOR_EXAMPLES + 600 / 1.8))
+    last = np.average(confidences.correct_NE[:, -1], weights=weight_N)
+    assert np.average(expected_NE[:, -1], weights=weight_N) == pytest.approx(last)
+
+
+@pytest.mark.parametrize("combine", [False, True])
+def test_expected_correct_does_not_depend_on_the_measure(make_table: TableFactory, combine: bool) -> None:
+    table = make_table()
+    by_probability, by_entropy = (
+        expected_correct(compute_confidences(table, combine=combine, measure=measure))
+        for measure in ("probability", "entropy")
+    )
+    np.testing.assert_array_equal(by_probability, by_entropy)
+
+
+def test_the_probability_of_combined_exits_is_that_of_their_joint_answer(
+    make_table: TableFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(confidence_scale, "PRIOR_EXAMPLES", 10**9)  # no counts
+    # The first exit, which is the worst, dominates all others.
+    confidences = compute_confidences(make_table(examples=6000), (20.0, 1.0, 1.0, 1.0), combine=True)
+    right_E = confidences.correct_NE.mean(axis=0)
+    assert right_E[2] < compute_confidences(make_table(examples=6000)).correct_NE.mean(axis=0)[2] - 0.2
+    np.testing.assert_allclose(expected_correct(confidences).mean(axis=0), right_E, atol=0.03)

@@ -8,6 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from elfnet.calibrate import threshold_search
+from elfnet.calibrate.confidence_scale import expected_correct
 from elfnet.calibrate.per_exit_search import (
     family_for_budgets,
     geometric_policy,
@@ -48,6 +49,7 @@ HEADS = np.array([0.05, 0.2, 0.1, 0.0])
 
 
 @pytest.mark.parametrize("head_cost_E", [None, HEADS], ids=["heads always run", "unused heads are not run"])
+@pytest.mark.usefixtures("only_counts")
 def test_small_tables_against_brute_force(make_table: TableFactory, head_cost_E: NDArray[np.float64] | None) -> None:
     for seed in range(4):
         confidences = compute_confidences(make_table(examples=24, seed=seed, head_cost_E=head_cost_E))
@@ -66,6 +68,7 @@ def test_small_tables_against_brute_force(make_table: TableFactory, head_cost_E:
 
 
 @pytest.mark.parametrize("head_cost_E", [None, HEADS], ids=["heads always run", "unused heads are not run"])
+@pytest.mark.usefixtures("only_counts")
 def test_small_tables_against_brute_force_floors(
     make_table: TableFactory, head_cost_E: NDArray[np.float64] | None
 ) -> None:
@@ -91,6 +94,7 @@ def test_small_tables_against_brute_force_floors(
                 assert reached == pytest.approx(accuracy_P[equal].max())
 
 
+@pytest.mark.usefixtures("only_counts")
 def test_never_worse_than_one_threshold_for_all(make_table: TableFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     # With a grid that is good for nothing, the guarantee rests on the uniform start alone.
     for cells in (2**18, 8):
@@ -111,6 +115,7 @@ def test_never_worse_than_one_threshold_for_all(make_table: TableFactory, monkey
                 assert cost <= uniform.mean_cost_P[enough].min() + 1e-12
 
 
+@pytest.mark.usefixtures("only_counts")
 def test_a_coarse_grid_is_made_up_for_by_small_steps(make_table: TableFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threshold_search, "GRID_CELLS", 64)
     missed = 0
@@ -124,13 +129,15 @@ def test_a_coarse_grid_is_made_up_for_by_small_steps(make_table: TableFactory, m
     assert 0 <= missed <= 5
 
 
-def test_a_larger_budget_is_never_less_accurate(make_table: TableFactory) -> None:
+def test_a_larger_budget_is_never_expected_to_be_less_accurate(make_table: TableFactory) -> None:
     confidences = compute_confidences(make_table())
+    expected_NE = expected_correct(confidences)
     budgets = np.linspace(0.1, 1.2, 12).tolist()
     family = family_for_budgets(confidences, budgets[::-1])
     assert [policy.name for policy in family] == [f"budget={budget:g}" for budget in budgets[::-1]]
-    accuracies = [_measure(confidences, policy).accuracy for policy in family]
-    assert all(larger >= smaller for larger, smaller in pairwise(accuracies))
+    exits = [replay(confidences, policy).exit_N for policy in family]
+    accuracies = [expected_NE[np.arange(len(exit_N)), exit_N].mean() for exit_N in exits]
+    assert all(larger >= smaller - 1e-9 for larger, smaller in pairwise(accuracies))
     assert family_for_budgets(confidences, budgets[::-1]) == family
 
 
@@ -180,12 +187,12 @@ def test_counts_agree_with_the_sweep(make_table: TableFactory) -> None:
     axes = [np.arange(1, len(candidates), 2) for candidates in space.candidates]
     points = [c[axis] for c, axis in zip(space.candidates, axes, strict=True)]
     figures, counted = sweep(confidences, np.array(list(product(*points)))), space.grid(axes)
-    np.testing.assert_array_equal(counted.right_P, np.rint(figures.accuracy_P * 90))
+    np.testing.assert_allclose(counted.right_P, figures.accuracy_P * 90, atol=1e-9)
     np.testing.assert_allclose(counted.right_PG / space.size_G, figures.accuracy_PG, atol=1e-12)
     np.testing.assert_allclose(counted.cost_P, figures.mean_cost_P, atol=1e-9)
     thresholds_P, counted = space.uniform()
     figures = sweep_uniform(confidences, thresholds_P)
-    np.testing.assert_array_equal(counted.right_P, np.rint(figures.accuracy_P * 90))
+    np.testing.assert_allclose(counted.right_P, figures.accuracy_P * 90, atol=1e-9)
     np.testing.assert_allclose(counted.cost_P, figures.mean_cost_P, atol=1e-9)
     # Positions stand for the same decisions as the thresholds that they are found for.
     for s in (0.0, 0.3, 0.77, 0.999, 1.0):
@@ -194,6 +201,30 @@ def test_counts_agree_with_the_sweep(make_table: TableFactory) -> None:
             np.testing.assert_array_equal(
                 confidences.confidence_NE[:, k] > threshold, confidences.confidence_NE[:, k] > s
             )
+
+
+def test_a_floor_holds_on_the_table_and_in_expectation(make_table: TableFactory) -> None:
+    confidences = compute_confidences(make_table(examples=90))
+    expected_NE = expected_correct(confidences)
+    for floor in (0.5, 0.6, 0.7):
+        exit_N = replay(confidences, thresholds_for_floor(confidences, floor)).exit_N
+        rows = np.arange(90)
+        assert confidences.correct_NE[rows, exit_N].mean() >= floor - 1e-9
+        assert expected_NE[rows, exit_N].mean() >= floor - 1e-9
+
+
+def test_few_examples_mislead_expected_accuracy_less_than_counts(make_table: TableFactory) -> None:
+    unseen = compute_confidences(make_table(examples=6000, seed=1000), 1.5)
+    found: dict[bool, list[float]] = {False: [], True: []}
+    for seed in range(12):
+        confidences = compute_confidences(make_table(examples=48, seed=seed), 1.5)
+        for expected, accuracies in found.items():
+            expected_NE = expected_correct(confidences) if expected else None
+            search = threshold_search.ThresholdSearch(confidences, expected_NE=expected_NE, cells=2**12)
+            for budget in (0.5, 0.8, 1.1):
+                thresholds = search.best(threshold_search.WithinBudget(budget))
+                accuracies.append(_measure(unseen, unseen.policy("found", thresholds)).accuracy)
+    assert np.mean(found[True]) > np.mean(found[False]) + 0.01
 
 
 @pytest.mark.parametrize("exits", [1, 2, 3, 6])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from elfnet.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from elfnet.calibrate.confidence import fit_scales
+    from elfnet.calibrate.confidence_scale import fit_scales
     from elfnet.calibrate.fit_points import FamilyRequest, fit_family
     from elfnet.calibrate.operating_point import OperatingPoint
     from elfnet.calibrate.per_exit_search import geometric_policy, thresholds_for_budget, thresholds_for_floor
@@ -25,7 +25,7 @@ _MODULES = {
     "control_risk": "elfnet.calibrate.risk.control",
     "control_risks": "elfnet.calibrate.risk.control",
     "fit_family": "elfnet.calibrate.fit_points",
-    "fit_scales": "elfnet.calibrate.confidence",
+    "fit_scales": "elfnet.calibrate.confidence_scale",
     "geometric_policy": "elfnet.calibrate.per_exit_search",
     "measure_run": "elfnet.calibrate.run",
     "thresholds_for_budget": "elfnet.calibrate.per_exit_search",

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elfnet.calibrate.calibration_table import require_calibration, stratified_part
-from elfnet.calibrate.confidence import MAX_LOGITS, MIN_EXAMPLES
+from elfnet.calibrate.confidence import MIN_EXAMPLES
+from elfnet.calibrate.confidence_scale import MAX_LOGITS
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.policy_replay import CHUNK_BYTES

@@ -1,31 +1,25 @@
-"""The confidence of the exits: fitting one scale per exit, and choosing how confidence is computed.
+"""Choosing how the confidence of the exits is computed.
 
 There are two choices: the scale of the model or fitted scales, and each exit alone or combined with all exits before
 it. No choice is best for every model, so they are compared by cross-validation on the calibration split. The simpler
 choice is kept unless the other is better by more than the standard error of the difference.
 """
 
-# Shapes: N examples, E exits, C classes, B examples of one chunk, P budgets
+# Shapes: N examples, P budgets
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.calibrate.calibration_table import require_calibration, split_table
+from elfnet.calibrate.calibration_table import split_table
+from elfnet.calibrate.confidence_scale import fit_scales
 from elfnet.calibrate.threshold_search import ThresholdSearch, WithinBudget
-from elfnet.errors import RequestError, WorkError
+from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.policy_replay import CHUNK_BYTES, ExitConfidences, compute_confidences, replay
+from elfnet.evaluate.policy_replay import ExitConfidences, compute_confidences, replay
 from elfnet.exits.policy import scale_per_exit
 from elfnet.registry import unknown_name
-
-SMALLEST_SCALE, LARGEST_SCALE = 1e-3, 1e3
-"""Range of fitted scales. The best scale of an exit that is always right is infinite, of one that is always wrong 0."""
-
-MAX_LOGITS = 2**25
-"""Largest number of logits per exit that a fit reads. More take minutes and do not change the result noticeably."""
 
 MIN_EXAMPLES = 50
 """With fewer examples the choices are not compared, and the simplest one is used."""
@@ -33,84 +27,8 @@ MIN_EXAMPLES = 50
 SCALES = ("auto", "own", "fitted")
 COMBINE = ("auto", "on", "off")
 
-_MAX_STEPS = 100
-_PRECISION = 1e-10
 _BUDGETS = 5
 _GRID_CELLS = 2**15
-
-
-def fit_scales(table: ExitTable) -> tuple[float, ...]:
-    """Fit the scale of each exit: the minimum of the mean of -log softmax(scale * logits)[label] on this table.
-
-    The mean is convex in the scale, so the minimum is unique or lies at an end of the range
-    `SMALLEST_SCALE`..`LARGEST_SCALE`. If the scale has no effect (all logits are equal), the scale of the table is
-    kept. If an exit has more than `MAX_LOGITS` logits, only every second (third, ...) example is read.
-
-    Args:
-        table: exit table of the calibration split; a table of the test split is refused.
-
-    Returns:
-        One scale per exit.
-
-    Example:
-        >>> from elfnet import evaluate_run, fit_scales, open_run
-        >>> len(fit_scales(evaluate_run(open_run("runs/first"), "calibration")))  # one scale per exit
-        4
-    """
-    require_calibration(table)
-    every = -(-table.examples * table.classes // MAX_LOGITS)
-    if every > 1:
-        table = replace(table, logits_NEC=table.logits_NEC[::every], labels_N=table.labels_N[::every])
-    return tuple(_fit_scale(table, k) for k in range(table.exits))
-
-
-def _fit_scale(table: ExitTable, exit_index: int) -> float:
-    low, high = SMALLEST_SCALE, LARGEST_SCALE
-    slope_low, _ = _slope_and_curvature(table, exit_index, low)
-    slope_high, _ = _slope_and_curvature(table, exit_index, high)
-    own = min(max(table.confidence_scale, low), high)
-    if slope_low >= 0.0:
-        return own if slope_high <= 0.0 else low
-    if slope_high <= 0.0:
-        return high
-    scale = own
-    for _ in range(_MAX_STEPS):
-        slope, curvature = _slope_and_curvature(table, exit_index, scale)
-        low, high = (low, scale) if slope > 0.0 else (scale, high)
-        step = scale - slope / curvature if curvature > 0.0 else math.inf
-        # A Newton step if it stays in the bracket of the minimum, else the geometric mean of the bracket.
-        following = step if low < step < high else math.sqrt(low * high)
-        if abs(following - scale) <= _PRECISION * scale:
-            return following
-        scale = following
-    return scale
-
-
-def _slope_and_curvature(table: ExitTable, exit_index: int, scale: float) -> tuple[float, float]:
-    """Return the first and second derivative of the mean loss with respect to the scale.
-
-    With p = softmax(scale * logits), they are the means of E_p[logit] - logit[label] and of Var_p[logit].
-    """
-    slope = curvature = 0.0
-    chunk = max(1, CHUNK_BYTES // (8 * table.classes))
-    for start in range(0, table.examples, chunk):
-        rows = slice(start, start + chunk)
-        logits_BC = table.logits_at(exit_index, rows).astype(np.float64)
-        if not np.isfinite(logits_BC).all():
-            raise WorkError(
-                f"the {table.split} exit table holds logits that are not finite at exit {exit_index + 1}; "
-                f"the training has diverged, train again with a lower learning rate"
-            )
-        # Subtracting the maximum avoids overflow and does not change the derivatives.
-        logits_BC -= logits_BC.max(axis=1, keepdims=True)
-        label_B = np.take_along_axis(logits_BC, table.labels_N[rows, None], axis=1)[:, 0]
-        probability_BC: NDArray[np.float64] = np.exp(scale * logits_BC)
-        probability_BC /= probability_BC.sum(axis=1, keepdims=True)
-        mean_B = np.einsum("bc,bc->b", probability_BC, logits_BC)
-        square_B = np.einsum("bc,bc,bc->b", probability_BC, logits_BC, logits_BC)
-        slope += float((mean_B - label_B).sum())
-        curvature += float((square_B - mean_B**2).sum())
-    return slope / table.examples, curvature / table.examples
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """One threshold per exit: the most accurate within a budget, the cheapest above an accuracy floor, and a baseline.
 
-On the table that they are fitted on, they are never worse than the line search, which has one threshold for all exits.
-Part of the gain is overfitting to that table: confirm it on the test split. Of equally good thresholds the highest are
-used, so that examples exit later.
+Thresholds with the most correct predictions on few calibration examples are often lucky. Within a budget, the highest
+expected accuracy therefore decides (`expected_correct`); above a floor, counted and expected accuracy must both be. The
+accuracy of one frequency group is counted. By the same measure, the result is never worse than one threshold for all
+exits. Of equally good thresholds the highest are used, so that examples exit later.
 
 The baseline is MSDNet's geometric rule: the share of examples that exit at exit k is proportional to q^k.
 """
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elfnet.calibrate.calibration_table import ROUNDING, require_budget, require_calibration
+from elfnet.calibrate.confidence_scale import expected_correct
 from elfnet.calibrate.threshold_search import AboveFloor, ThresholdSearch, WithinBudget
 from elfnet.data.long_tail import GROUP_NAMES
 from elfnet.errors import RequestError
@@ -24,7 +26,7 @@ from elfnet.exits.policy import NEVER, Policy
 
 
 def thresholds_for_budget(confidences: ExitConfidences, budget: float, *, name: str | None = None) -> Policy:
-    """Return the most accurate thresholds whose mean cost on this table is at most the budget.
+    """Return the thresholds of highest expected accuracy whose mean cost on this table is at most the budget.
 
     Args:
         confidences: from the calibration split; the test split is refused.
@@ -42,7 +44,7 @@ def thresholds_for_budget(confidences: ExitConfidences, budget: float, *, name: 
 
 
 def family_for_budgets(confidences: ExitConfidences, budgets: Sequence[float]) -> tuple[Policy, ...]:
-    """Return one policy per budget, named like `budget=0.6`; on this table a larger budget is never less accurate."""
+    """Return one policy per budget, named like `budget=0.6`; the expected accuracy never falls with the budget."""
     require_calibration(confidences.table)
     for budget in budgets:
         require_budget(confidences.table, budget)
@@ -50,7 +52,7 @@ def family_for_budgets(confidences: ExitConfidences, budgets: Sequence[float]) -
     for name in names:
         if names.count(name) > 1:
             raise RequestError(f"{name} is given twice; give each budget once")
-    search = ThresholdSearch(confidences)
+    search = ThresholdSearch(confidences, expected_NE=expected_correct(confidences))
     found: dict[float, tuple[float, ...]] = {}
     for budget in sorted(budgets):
         # The solution of a smaller budget is valid for a larger one: use it as a further start.
@@ -61,13 +63,13 @@ def family_for_budgets(confidences: ExitConfidences, budgets: Sequence[float]) -
 def thresholds_for_floor(
     confidences: ExitConfidences, floor: float, *, group: str | None = None, name: str | None = None
 ) -> Policy:
-    """Return the cheapest thresholds whose accuracy on this table is at least the floor.
+    """Return the cheapest thresholds whose accuracy is at least the floor, counted on this table and expected.
 
     Args:
         confidences: from the calibration split; the test split is refused.
         floor: smallest accuracy, between 0 and the accuracy of full depth.
         group: the examples that the floor applies to: None for all, the name of a frequency group, or "worst" for the
-            group with the lowest accuracy, which protects the rare classes.
+            group with the lowest accuracy, which protects the rare classes. The accuracy of a group is counted.
         name: name of the policy; `floor=0.7` by default.
 
     Example:
@@ -76,7 +78,7 @@ def thresholds_for_floor(
         >>> policy = thresholds_for_floor(confidences, floor=0.05)
     """
     require_calibration(confidences.table)
-    search = ThresholdSearch(confidences)
+    search = ThresholdSearch(confidences, expected_NE=expected_correct(confidences))
     goal = AboveFloor(floor, group, search.size_G)
     _require_floor(confidences, goal, search)
     name = f"floor={floor:g}" if name is None else name

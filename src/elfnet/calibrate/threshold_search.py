@@ -45,13 +45,13 @@ class Goal(Protocol):
 
 @dataclass(frozen=True)
 class WithinBudget:
-    """Most correct predictions at a mean cost of at most `budget`; of equals the most expensive, the most cautious."""
+    """Highest expected accuracy at a mean cost of at most `budget`; of equals the most expensive, the most cautious."""
 
     budget: float
 
     def value(self, outcomes: Outcomes) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         allowed_P = outcomes.cost_P <= self.budget + ROUNDING
-        return np.where(allowed_P, outcomes.right_P, -np.inf), outcomes.cost_P
+        return np.where(allowed_P, outcomes.expected_P, -np.inf), outcomes.cost_P
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,9 +63,12 @@ class AboveFloor:
     size_G: NDArray[np.float64]
 
     def accuracy(self, outcomes: Outcomes) -> NDArray[np.float64]:
-        """Accuracy of all examples, of one group, or of the worst group that has examples; shape (P,)."""
+        """Accuracy of all examples, of one group, or of the worst group that has examples; shape (P,).
+
+        That of all examples is the counted or the expected one, whichever is lower.
+        """
         if self.group is None:
-            overall_P: NDArray[np.float64] = outcomes.right_P / self.size_G.sum()
+            overall_P: NDArray[np.float64] = np.minimum(outcomes.right_P, outcomes.expected_P) / self.size_G.sum()
             return overall_P
         if self.group == "worst":
             present_G = self.size_G > 0
@@ -88,13 +91,22 @@ class ThresholdSearch:
 
     Args:
         confidences: from the calibration split.
+        expected_NE: how often each example is expected to be correct at each exit, such as `expected_correct`; by
+            default as on the table.
         cells: number of points of the coarse grid; fewer are faster and slightly worse.
     """
 
-    def __init__(self, confidences: ExitConfidences, *, cells: int | None = None) -> None:
+    def __init__(
+        self,
+        confidences: ExitConfidences,
+        *,
+        expected_NE: NDArray[np.float64] | None = None,
+        cells: int | None = None,
+    ) -> None:
         self._exits = confidences.table.exits
         self._searches = [
-            _SubsetSearch(ThresholdSpace(confidences, used), cells or GRID_CELLS) for used in _exit_subsets(confidences)
+            _SubsetSearch(ThresholdSpace(confidences, used, expected_NE=expected_NE), cells or GRID_CELLS)
+            for used in _exit_subsets(confidences)
         ]
         self.size_G = self._searches[0].space.size_G
 

@@ -7,7 +7,7 @@ differences give all points of a grid with a few passes over the examples.
 """
 
 # Shapes: P points, N examples, E exits, T = E - 1 thresholds, G frequency groups, M a subset or reordering of examples,
-#         Q = G + 1 quantities: correct predictions by group, then cost
+#         Q = G + 2 quantities: correct predictions by group, expected correct predictions, cost
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from elfnet.evaluate.trade_off import spread_thresholds
 from elfnet.exits.policy import NEVER, cost_to_exit
 
 GROUPS = len(GROUP_NAMES)
+EXPECTED, COST = GROUPS, GROUPS + 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,11 +32,13 @@ class Outcomes:
     Attributes:
         right_P: number of correct predictions.
         right_PG: number of correct predictions by frequency group.
+        expected_P: number of correct predictions to expect.
         cost_P: mean cost, rounded to multiples of `ROUNDING`, so that equal costs compare as equal.
     """
 
     right_P: NDArray[np.float64]
     right_PG: NDArray[np.float64]
+    expected_P: NDArray[np.float64]
     cost_P: NDArray[np.float64]
 
 
@@ -46,6 +49,7 @@ class ThresholdSpace:
         confidences: confidences of the exits, with their table.
         used: indices of the early exits that have a threshold, ascending; all by default. The heads of the others are
             not run. All shapes below cover the used exits and the last one only.
+        expected_NE: how often each example is expected to be correct at each exit; by default as on the table.
 
     Attributes:
         used: see above.
@@ -54,14 +58,20 @@ class ThresholdSpace:
         size_G: number of examples by frequency group, weighted to the target mix of the table.
     """
 
-    def __init__(self, confidences: ExitConfidences, used: Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        confidences: ExitConfidences,
+        used: Sequence[int] | None = None,
+        *,
+        expected_NE: NDArray[np.float64] | None = None,
+    ) -> None:
         table = confidences.table
         self.used = tuple(range(table.exits - 1) if used is None else used)
         columns = [*self.used, table.exits - 1]
         confidence_NE, correct_NE = confidences.confidence_NE[:, columns], confidences.correct_NE[:, columns]
         cost_E = _cost_with(confidences, self.used)[columns]
         group_N = table.group_of_class[table.labels_N]
-        weight_N, self._weighted = table.example_weights(), table.target_C is not None
+        weight_N = table.example_weights()
         self.size_G = np.bincount(group_N, weights=weight_N, minlength=GROUPS).astype(np.float64)
         self.candidates: list[NDArray[np.float64]] = [
             spread_thresholds(confidence_N[:, None], table.examples + 2) for confidence_N in confidence_NE.T[:-1]
@@ -75,9 +85,10 @@ class ThresholdSpace:
             for candidates, confidence_N in zip(self.candidates, self._confidence_TN, strict=True)
         ]
         # What an example adds to the totals if it exits at an exit.
-        outcome_EQN = np.zeros((len(columns), GROUPS + 1, table.examples))
+        outcome_EQN = np.zeros((len(columns), GROUPS + 2, table.examples))
         outcome_EQN[:, group_N, np.arange(table.examples)] = correct_NE.T * weight_N
-        outcome_EQN[:, -1] = cost_E[:, None] * weight_N
+        outcome_EQN[:, EXPECTED] = (correct_NE if expected_NE is None else expected_NE[:, columns]).T * weight_N
+        outcome_EQN[:, COST] = cost_E[:, None] * weight_N
         self._all_at_first_Q = outcome_EQN[0].sum(axis=1)
         self._all_at_last_Q = outcome_EQN[-1].sum(axis=1)
         self._change_TQN = np.diff(outcome_EQN, axis=0)
@@ -123,8 +134,8 @@ class ThresholdSpace:
         order = np.argsort(self._running_TN, axis=None, kind="stable")
         thresholds = spread_thresholds(self._running_TN.T, order.size + 2)
         continued_P = np.searchsorted(self._running_TN.ravel()[order], thresholds, side="right")
-        change_MQ = self._change_TQN.transpose(0, 2, 1).reshape(-1, GROUPS + 1)[order]
-        sum_MQ = np.concatenate([np.zeros((1, GROUPS + 1)), np.cumsum(change_MQ, axis=0)])
+        change_MQ = self._change_TQN.transpose(0, 2, 1).reshape(-1, COST + 1)[order]
+        sum_MQ = np.concatenate([np.zeros((1, COST + 1)), np.cumsum(change_MQ, axis=0)])
         return thresholds, self._outcomes(self._all_at_first_Q + sum_MQ[continued_P])
 
     def thresholds(self, position_T: Sequence[int], exits: int) -> tuple[float, ...]:
@@ -139,13 +150,13 @@ class ThresholdSpace:
         return self._outcomes(self._all_at_last_Q[None])
 
     def _outcomes(self, total_PQ: NDArray[np.float64]) -> Outcomes:
-        cost_P = np.rint(total_PQ[:, -1] / self._examples / ROUNDING) * ROUNDING
-        right_PG = total_PQ[:, :-1]
-        right_P = right_PG.sum(axis=1)
-        if self._weighted:
-            # Sums in another order differ in the last bits, and equal points must compare as equal.
-            right_P = np.rint(right_P / ROUNDING) * ROUNDING
-        return Outcomes(right_P, right_PG, cost_P)
+        right_PG = total_PQ[:, :GROUPS]
+        # Sums in another order differ in the last bits, and equal points must compare as equal.
+        right_P, expected_P, cost_P = (
+            np.rint(value_P / ROUNDING) * ROUNDING
+            for value_P in (right_PG.sum(axis=1), total_PQ[:, EXPECTED], total_PQ[:, COST] / self._examples)
+        )
+        return Outcomes(right_P, right_PG, expected_P, cost_P)
 
 
 def _cost_with(confidences: ExitConfidences, used: Sequence[int]) -> NDArray[np.float64]:
