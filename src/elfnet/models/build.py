@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from elfnet.errors import RequestError, WorkError
-from elfnet.models.cifar_resnet import cifar_resnet, initialise_convolutions
+from elfnet.models.cifar_resnet import cifar_resnet, initialise_convolutions, late_resnet
 from elfnet.models.densenet import SMALLEST_IMAGE, densenet, zero_bias
 from elfnet.models.experts import ExpertNetwork, copy_group
 from elfnet.models.heads import Head, exit_head, final_head
@@ -28,6 +28,8 @@ for _depth in (8, 14, 20, 32, 44, 56):
     BACKBONES.register(f"resnet{_depth}")(
         Architecture(partial(cifar_resnet, _depth), "conv", 64, initialise_convolutions)
     )
+
+BACKBONES.register("resnet32_late")(Architecture(late_resnet, "conv", 64, initialise_convolutions))
 
 # Their maps are small and wide where exits are, so that one hidden layer on a grid of pixels suffices. Three poolings
 # leave one of 8 pixels.

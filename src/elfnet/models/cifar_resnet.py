@@ -1,11 +1,15 @@
 """CIFAR ResNets (He et al. 2016): three groups of basic blocks with option-A shortcuts, and their initialisation."""
 
+import itertools
+
 from torch import Tensor, nn
 from torch.nn import functional
 
 from elfnet.models.staged import Backbone, BatchNorm2d
 
 GROUP_CHANNELS = (16, 32, 64)
+LATE_EXITS = (1, 3, 6, 11)
+"""Blocks of the last group after which `late_resnet` has exits; its other groups have two blocks."""
 
 
 class OptionAShortcut(nn.Module):
@@ -59,6 +63,26 @@ def cifar_resnet(depth: int, image_channels: int) -> Backbone:
     first, *_ = GROUP_CHANNELS
     groups = [block_group(blocks, c_in, c) for c_in, c in zip((first, *GROUP_CHANNELS), GROUP_CHANNELS, strict=False)]
     return Backbone([stem(image_channels), *groups], [first, *GROUP_CHANNELS])
+
+
+def late_resnet(image_channels: int) -> Backbone:
+    """ResNet-32 of 2, 2 and 11 blocks, with all exits in the last group.
+
+    A block costs the same in every group, so it has the multiply-adds of ResNet-32 of 5, 5 and 5. An exit
+    after n blocks of the last group is a whole, shallower ResNet with the widest features, where the exits of ResNet-32
+    see 16 or 32 channels.
+    """
+    one, two, four = GROUP_CHANNELS
+    stages: list[nn.Module] = [
+        nn.Sequential(
+            stem(image_channels),
+            block_group(2, one, one),
+            block_group(2, one, two),
+            block_group(LATE_EXITS[0], two, four),
+        )
+    ]
+    stages += [block_group(end - start, four, four) for start, end in itertools.pairwise(LATE_EXITS)]
+    return Backbone(stages, [four] * len(LATE_EXITS))
 
 
 def initialise_convolutions(network: nn.Module) -> None:
