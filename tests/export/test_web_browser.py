@@ -221,9 +221,19 @@ def test_resizing_is_that_of_python(open_page: Callable[..., Any], mode: str) ->
     """Enlarged, reduced, reduced much, cropped on either side: the same bytes, or 1 of 255 away."""
     rng = np.random.default_rng(1)
     page = open_page(LIGHT)
-    for width, height, share in ((32, 32, 1.0), (20, 17, 1.0), (61, 40, 1.0), (300, 200, 0.875), (333, 999, 1.0)):
+    for width, height, share, rule in (
+        (32, 32, 1.0, "centre-bilinear"),
+        (20, 17, 1.0, "centre-bilinear"),
+        (61, 40, 1.0, "squash-bilinear"),
+        (300, 200, 0.875, "centre-bilinear"),
+        (300, 200, 0.875, "squash-bilinear"),
+        (333, 999, 1.0, "centre-bilinear"),
+    ):
         image = Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
-        preprocess = Preprocess(mode=mode, height=32, width=32, mean=(0.0,), std=(1.0,), crop_share=share)
+        squash = rule == "squash-bilinear"
+        preprocess = Preprocess(
+            mode=mode, height=32, width=32, mean=(0.0,), std=(1.0,), crop_share=share, squash=squash
+        )
         found = page.evaluate(
             """async ([data, preprocessing]) => {
                 const { readFile } = await import("./read_image.js");
@@ -233,7 +243,7 @@ def test_resizing_is_that_of_python(open_page: Callable[..., Any], mode: str) ->
             }""",
             [
                 base64.b64encode(encoded(image, "PNG")).decode(),
-                {"mode": mode, "height": 32, "width": 32, "crop_share": share},
+                {"mode": mode, "height": 32, "width": 32, "crop_share": share, "resize": rule},
             ],
         )
         difference = np.abs(np.array(found) - preprocess.pixels(image).ravel().astype(int))

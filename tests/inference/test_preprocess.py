@@ -78,14 +78,19 @@ def test_another_size_is_resized_and_cropped(width: int, height: int) -> None:
 
 @pytest.mark.parametrize(("width", "height"), [(300, 200), (32, 32), (640, 480), (100, 90)])
 @pytest.mark.parametrize("suffix", ["png", "jpg"])
-def test_files_are_seen_as_in_the_evaluation_of_file_runs(tmp_path: Path, width: int, height: int, suffix: str) -> None:
+@pytest.mark.parametrize("squash", [False, True])
+def test_files_are_seen_as_in_the_evaluation_of_file_runs(
+    tmp_path: Path, width: int, height: int, suffix: str, squash: bool
+) -> None:
     """Bit for bit what `data` gives for images that a network was trained on from files."""
     low = noise(height // 10, width // 10, 3)
     Image.fromarray(low).resize((width, height)).save(tmp_path / f"a.{suffix}")
     content = (tmp_path / f"a.{suffix}").read_bytes()
-    evaluation = Evaluation(image_size=32, resize=40)
+    evaluation = Evaluation(image_size=32, resize=40, squash=squash)
     expected = evaluation(lambda choose: decode(content, "it", Limits(), choose=choose))
-    fitted = Preprocess(mode="RGB", height=32, width=32, mean=(0.0,) * 3, std=(1.0,) * 3, crop_share=32 / 40)
+    fitted = Preprocess(
+        mode="RGB", height=32, width=32, mean=(0.0,) * 3, std=(1.0,) * 3, crop_share=32 / 40, squash=squash
+    )
     assert np.array_equal(fitted.pixels(tmp_path / f"a.{suffix}"), expected)
 
 

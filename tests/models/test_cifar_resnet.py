@@ -5,7 +5,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from elfnet.models.cifar_resnet import BasicBlock, OptionAShortcut, block_group, initialise_convolutions, stem
+from elfnet.models.cifar_resnet import (
+    BasicBlock,
+    OptionAShortcut,
+    block_group,
+    initialise_convolutions,
+    late_resnet,
+    stem,
+)
 
 
 def _images(*shape: int) -> Tensor:
@@ -57,6 +64,17 @@ def test_group_halves_the_map_once_when_channels_grow(channels_in: int, channels
 
 def test_stem_keeps_the_map() -> None:
     assert stem(1)(_images(2, 1, 8, 8)).shape == (2, 16, 8, 8)
+
+
+def test_every_exit_of_the_late_resnet_sees_the_widest_features() -> None:
+    backbone = late_resnet(3)
+    features, maps, blocks = _images(2, 3, 32, 32), [], []
+    for stage in backbone.stages:
+        features = stage(features)
+        maps.append(tuple(features.shape))
+        blocks.append(sum(isinstance(module, BasicBlock) for module in stage.modules()))
+    assert maps == [(2, 64, 8, 8)] * 4
+    assert blocks == [5, 2, 3, 5]
 
 
 def test_convolutions_start_with_he_variance() -> None:

@@ -97,3 +97,9 @@ def test_exits_that_cannot_save_anything_are_named() -> None:
     assert costly_exits(NetworkCost(stages=(10, 5, 5), heads=(1, 1, 1))) == []
     (warning,) = costly_exits(NetworkCost(stages=(10, 5, 5), heads=(15, 1, 1)))
     assert warning.startswith("exit 1 alone costs 1.19 of the plain backbone")
+
+
+def test_late_exits_cost_no_more_than_resnet32() -> None:
+    late = count_cost(build_network("resnet32_late", classes=100, head_filters=48), CIFAR)
+    assert late.plain == count_cost(build_network("resnet32", classes=100, exits=False), CIFAR).plain
+    assert late.relative == pytest.approx((0.32, 0.47, 0.68, 1.02), abs=0.01)

@@ -75,6 +75,7 @@ class FileContent:
                 width=width,
                 mean=preprocess.mean,
                 std=preprocess.std,
+                resize="squash-bilinear" if preprocess.squash else "centre-bilinear",
                 crop_share=preprocess.crop_share,
             ),
             multiply_adds=MultiplyAdds(stages=cost.stages, heads=cost.heads, plain=cost.plain),

@@ -76,7 +76,8 @@ def open_parts(run: RunDirectory, *, network: StagedNetwork | None = None) -> Ru
         width=width,
         mean=info.data.mean,
         std=info.data.std,
-        crop_share=1.0 if modes == [FEATURE_ROWS] else evaluation.image_size / evaluation.resize,
+        crop_share=1.0 if modes == [FEATURE_ROWS] else evaluation.share,
+        squash=evaluation.squash,
     )
     return RunParts(network.eval(), checkpoint, checkpoint.network, family, preprocess, info.data.class_names)
 

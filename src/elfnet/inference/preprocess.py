@@ -17,14 +17,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from elfnet.data.images.decode import Limits, OpenImage, open_image, open_picture, read_bytes
-from elfnet.data.images.resize import Part
+from elfnet.data.images.resize import Part, centre_crop_box
 from elfnet.errors import RequestError, WorkError
 
 CHANNELS = {"L": 1, "RGB": 3}
 FEATURE_ROWS: Final = "features"
 """The mode of a network that reads rows of numbers instead of images: images of one pixel, a feature per channel."""
-RESIZE_RULE: Final = "centre-bilinear"
-"""Name of the only resize rule: centre crop with the network's aspect ratio, bilinear resize with antialiasing."""
 LIMITS = Limits(eight_bit=True)
 CONTENT = "the image in memory"
 """How messages call an image that has no path."""
@@ -43,7 +41,9 @@ class Preprocess:
         width: Width of the network's input.
         mean: Mean per channel, of pixels scaled to [0, 1]; or per feature.
         std: Standard deviation per channel, of pixels scaled to [0, 1]; or per feature.
-        crop_share: Side of the centre crop relative to the largest possible crop.
+        crop_share: Sides of the part of an image that is used, relative to the largest possible part.
+        squash: The largest possible part is the whole image, whose aspect ratio then changes; otherwise the largest
+            centre crop with the network's aspect ratio.
     """
 
     mode: str
@@ -52,6 +52,7 @@ class Preprocess:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     crop_share: float = 1.0
+    squash: bool = False
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -129,7 +130,7 @@ class Preprocess:
             return self._crop(image, resize)
 
     def _crop(self, image: OpenImage, resize: bool) -> NDArray[np.uint8]:
-        choose = partial(self._centre_crop, image.name, resize)
+        choose = partial(self._part, image.name, resize)
         return image.crop(choose, mode=self.mode).reshape(self.shape)
 
     def normalise(self, pixels_NHWK: NDArray[Any]) -> NDArray[np.float32]:
@@ -160,8 +161,8 @@ class Preprocess:
             )
         return array.reshape(self.shape)
 
-    def _centre_crop(self, name: str, resize: bool, width: int, height: int) -> Part:
-        """Return the centre crop with the network's aspect ratio.
+    def _part(self, name: str, resize: bool, width: int, height: int) -> Part:
+        """Return the part of an image that is used, and its size after resizing.
 
         Crop and resize are one step, so that a long, thin image needs no large intermediate image.
         """
@@ -171,7 +172,5 @@ class Preprocess:
                 "resize it, or allow resizing"
             )
         share = self.crop_share if resize else 1.0
-        crop_width = min(width, height * self.width / self.height) * share
-        crop_height = min(height, width * self.height / self.width) * share
-        left, top = (width - crop_width) / 2, (height - crop_height) / 2
-        return Part((left, top, left + crop_width, top + crop_height), (self.width, self.height))
+        size = (self.width, self.height)
+        return Part(centre_crop_box(width, height, size, share=share, squash=self.squash), size)

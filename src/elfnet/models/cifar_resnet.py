@@ -68,9 +68,8 @@ def cifar_resnet(depth: int, image_channels: int) -> Backbone:
 def late_resnet(image_channels: int) -> Backbone:
     """ResNet-32 of 2, 2 and 11 blocks, with all exits in the last group.
 
-    A block costs the same in every group, so it has the multiply-adds of ResNet-32 of 5, 5 and 5. An exit
-    after n blocks of the last group is a whole, shallower ResNet with the widest features, where the exits of ResNet-32
-    see 16 or 32 channels.
+    A block costs the same in every group, so it has the multiply-adds of ResNet-32, whose groups have five blocks
+    each. Every exit sees the widest features, where the early exits of ResNet-32 see 16 or 32 channels.
     """
     one, two, four = GROUP_CHANNELS
     stages: list[nn.Module] = [

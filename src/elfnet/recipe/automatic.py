@@ -100,6 +100,8 @@ def choose_settings(facts: DataFacts, recipe: Recipe, *, on_cpu: bool = True) ->
     side = _side(facts, backbone) if "data.image_size" in opened else given.data.image_size
     return {
         "data.image_size": side,
+        # What a class is known by may lie at the ends of the longer side. Networks from ImageNet expect true shapes.
+        "data.fit": "crop" if recipe.model.weights else "squash",
         **augmentation_settings(facts, side),
         "data.normalise": "imagenet" if recipe.model.weights else "measured",
         # Small images are decoded faster than a second process starts to pay.

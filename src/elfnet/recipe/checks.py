@@ -12,6 +12,7 @@ ADJUSTED_LOSSES = ("balanced-softmax", "logit-adjusted")
 AUTOMATIC_SETTINGS = (
     "data.cross_fitting",
     "data.image_size",
+    "data.fit",
     "data.augment",
     "data.pad",
     "data.min_crop_area",

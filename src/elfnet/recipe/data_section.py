@@ -170,11 +170,16 @@ class DataRecipe(Section):
     image_size: PositiveInt = Field(
         default=224, description="image files: side of the square input of the network, in pixels"
     )
+    fit: Literal["crop", "squash"] = Field(
+        default="crop",
+        description="image files that are not square: crop the centre, which loses the ends of the longer side, or "
+        "squash the whole image to a square, which changes its aspect ratio",
+    )
     resize: int = Field(
         default=0,
         ge=0,
-        description="image files: length of the shorter side before the centre crop of evaluation; 0: 8/7 of "
-        "image_size with augment=resized-crop, else image_size",
+        description="image files: length of the shorter side before the centre crop of evaluation (fit=squash: of both "
+        "sides); 0: 8/7 of image_size with augment=resized-crop and fit=crop, else image_size",
     )
     normalise: Literal["auto", "measured", "imagenet", "none"] = Field(
         default="auto",

@@ -32,8 +32,9 @@ class ModelRecipe(Section):
     backbone: str = Field(
         default="resnet32",
         description="small images: resnet9, which trains quickly; resnet8, 14, 20, 32, 44 or 56; "
-        "resnet32_late, whose exits are all in its last group; msdnet, which has more exits; large images: resnet9_s2, which trains quickly; resnet10, 18, 34, 50, 101 or 152, "
-        "resnext50_32x4d, densenet121, 169 or 201; feature arrays: mlp",
+        "resnet32_late, whose exits are all in its last group; msdnet, which has more exits; "
+        "large images: resnet9_s2, which trains quickly; resnet10, 18, 34, 50, 101 or 152, resnext50_32x4d, "
+        "densenet121, 169 or 201; feature arrays: mlp",
     )
     weights: str = Field(
         default="",

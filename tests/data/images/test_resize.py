@@ -84,8 +84,23 @@ def test_an_image_of_an_extreme_shape_gives_its_middle() -> None:
 
 
 def test_the_middle_part() -> None:
-    assert centre_crop_box(300, 200, share=1) == (50, 0, 250, 200)
-    assert centre_crop_box(300, 200, share=0.5) == (100, 50, 200, 150)
+    assert centre_crop_box(300, 200, (32, 32), share=1) == (50, 0, 250, 200)
+    assert centre_crop_box(300, 200, (32, 32), share=0.5) == (100, 50, 200, 150)
+    assert centre_crop_box(300, 200, (32, 64), share=1) == (100, 0, 200, 200)
+
+
+def test_the_middle_part_of_a_squashed_image_has_its_shape() -> None:
+    assert centre_crop_box(300, 200, (32, 32), share=1, squash=True) == (0, 0, 300, 200)
+    assert centre_crop_box(300, 200, (32, 32), share=0.5, squash=True) == (75, 50, 225, 150)
+
+
+def test_random_parts_of_a_squashed_image_are_those_of_a_square() -> None:
+    for seed in range(20):
+        square = random_crop_box(300, 300, min_crop_area=0.3, rng=np.random.default_rng(seed))
+        found = random_crop_box(300, 100, min_crop_area=0.3, rng=np.random.default_rng(seed), squash=True)
+        assert found == pytest.approx((square[0], square[1] / 3, square[2], square[3] / 3))
+    whole = [random_crop_box(30, 90, min_crop_area=0.98, rng=np.random.default_rng(0), squash=True) for _ in range(9)]
+    assert all(right - left >= 20 and bottom - top >= 60 for left, top, right, bottom in whole)
 
 
 def test_every_place_is_reached() -> None:

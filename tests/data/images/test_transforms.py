@@ -4,10 +4,12 @@ from functools import partial
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from elfnet.data.images.augmentation_policies import TrivialAugment
 from elfnet.data.images.resize import Choose, Pixels, resized_pixels
-from elfnet.data.images.transforms import Augmentation, Evaluation
+from elfnet.data.images.transforms import Augmentation, Evaluation, evaluation_of
+from elfnet.recipe.data_section import DataRecipe
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (8, 12, 3), dtype=np.uint8)
 EVALUATION = Evaluation(image_size=8, resize=8)
@@ -25,6 +27,40 @@ def rng(seed: int = 0) -> np.random.Generator:
 def test_evaluation_shows_the_middle() -> None:
     assert np.array_equal(EVALUATION(read), PIXELS[:, 2:10])
     assert np.array_equal(Evaluation(image_size=4, resize=8)(read), PIXELS[2:6, 4:8])
+
+
+def test_a_squashed_image_is_shown_whole() -> None:
+    squash = Evaluation(image_size=8, resize=8, squash=True)
+    assert np.array_equal(squash(read), np.asarray(Image.fromarray(PIXELS).resize((8, 8), Image.Resampling.BILINEAR)))
+    # The whole image, squashed, is also what a random part of the whole area shows in training.
+    whole = Augmentation(crop="resized", flip=False, min_crop_area=1.0)
+    widths = []
+
+    def read_and_note(choose: Choose) -> Pixels:
+        left, _, right, _ = choose(300, 100).box
+        widths.append(right - left)
+        return read(choose)
+
+    for seed in range(20):
+        whole.augment_file(read_and_note, squash, rng(seed))
+    assert max(widths) > 250  # a crop with true shapes has at most 4/3 of the height
+
+
+@pytest.mark.parametrize(
+    ("fit", "augment", "resize", "expected"),
+    [
+        ("crop", "resized-crop", 0, (64, False)),
+        ("crop", "crop", 0, (56, False)),
+        ("squash", "resized-crop", 0, (56, True)),
+        ("squash", "crop", 70, (70, True)),
+    ],
+)
+def test_the_evaluation_of_a_recipe(fit: str, augment: str, resize: int, expected: tuple[int, bool]) -> None:
+    data = DataRecipe.model_validate(
+        {"source": "folder", "image_size": 56, "fit": fit, "augment": augment, "resize": resize}
+    )
+    found = evaluation_of(data)
+    assert (found.resize, found.squash) == expected
 
 
 def test_without_augmentation_training_sees_what_evaluation_sees() -> None:

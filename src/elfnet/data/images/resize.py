@@ -90,14 +90,21 @@ TRIES = 10
 _LOWEST, _HIGHEST = math.log(RATIOS[0]), math.log(RATIOS[1])
 
 
-def random_crop_box(width: int, height: int, *, min_crop_area: float, rng: np.random.Generator) -> Box:
+def random_crop_box(
+    width: int, height: int, *, min_crop_area: float, rng: np.random.Generator, squash: bool = False
+) -> Box:
     """Draw a box with a random area, shape and position in the image.
 
     The first of ten draws that fits is taken; if none fits, the largest central box of an allowed shape.
 
     Args:
         min_crop_area: Smallest area as a fraction of the image.
+        squash: Draw the box as if the image had been resized to a square first.
     """
+    if squash and width != height:
+        side = max(width, height)
+        left, top, right, bottom = random_crop_box(side, side, min_crop_area=min_crop_area, rng=rng)
+        return left * width / side, top * height / side, right * width / side, bottom * height / side
     # The number of draws does not depend on the image, so that later random numbers do not, either.
     for share, shape, x, y in rng.random((TRIES, 4)).tolist():
         area = (min_crop_area + (1 - min_crop_area) * share) * width * height
@@ -112,8 +119,15 @@ def random_crop_box(width: int, height: int, *, min_crop_area: float, rng: np.ra
     return left, top, left + across, top + down
 
 
-def centre_crop_box(width: int, height: int, *, share: float) -> Box:
-    """The central square whose side is `share` of the shorter side of the image."""
-    side = min(width, height) * share
-    left, top = (width - side) / 2, (height - side) / 2
-    return left, top, left + side, top + side
+def centre_crop_box(width: int, height: int, size: tuple[int, int], *, share: float, squash: bool = False) -> Box:
+    """The central part of an image that is resized to `size`, the width and height of the network's input.
+
+    Args:
+        share: Sides of the part, as a fraction of the largest possible ones.
+        squash: The largest possible part is the whole image; otherwise it has the aspect ratio of `size`.
+    """
+    across, down = width * share, height * share
+    if not squash:
+        across, down = min(across, down * size[0] / size[1]), min(down, across * size[1] / size[0])
+    left, top = (width - across) / 2, (height - down) / 2
+    return left, top, left + across, top + down

@@ -28,23 +28,30 @@ ReadPart = Callable[[Choose], Pixels]
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """The evaluation transform: resize the shorter side, then crop the centre.
+    """The evaluation transform: crop the centre, or squash the whole image, and resize.
 
     Args:
         image_size: Side of the result.
-        resize: Length of the shorter side before the crop.
+        resize: Length of the shorter side before the crop; with `squash`, of both sides.
+        squash: Keep the whole image and change its aspect ratio.
     """
 
     image_size: int
     resize: int
+    squash: bool = False
 
     def __call__(self, read: ReadPart) -> Pixels:
         """Transform the image that `read` reads; returns uint8 (S, S, 3)."""
         return read(self._centre)
 
     def _centre(self, width: int, height: int) -> Part:
-        box = centre_crop_box(width, height, share=self.image_size / self.resize)
-        return Part(box, (self.image_size, self.image_size))
+        size = (self.image_size, self.image_size)
+        return Part(centre_crop_box(width, height, size, share=self.share, squash=self.squash), size)
+
+    @property
+    def share(self) -> float:
+        """Sides of the part that is shown, relative to the largest possible part."""
+        return self.image_size / self.resize
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +84,7 @@ class Augmentation:
     def augment_file(self, read: ReadPart, evaluation: Evaluation, rng: np.random.Generator) -> Pixels:
         """Augment an image file; returns uint8 (S, S, 3)."""
         if self.crop == "resized":
-            return self._flip_and_policy(read(partial(self._random_part, evaluation.image_size, rng)), rng)
+            return self._flip_and_policy(read(partial(self._random_part, evaluation, rng)), rng)
         return self.augment_array(evaluation(read), rng)
 
     def augment_array(self, pixels_HWK: Pixels, rng: np.random.Generator) -> Pixels:
@@ -115,18 +122,20 @@ class Augmentation:
             drawn.append(random_erasing(height, width, probability=self.random_erasing, rng=rng))
         return drawn
 
-    def _random_part(self, side: int, rng: np.random.Generator, width: int, height: int) -> Part:
-        box = random_crop_box(width, height, min_crop_area=self.min_crop_area, rng=rng)
-        return Part(box, (side, side), quick=True)
+    def _random_part(self, evaluation: Evaluation, rng: np.random.Generator, width: int, height: int) -> Part:
+        box = random_crop_box(width, height, min_crop_area=self.min_crop_area, rng=rng, squash=evaluation.squash)
+        return Part(box, (evaluation.image_size, evaluation.image_size), quick=True)
 
 
 def evaluation_of(data: DataRecipe) -> Evaluation:
     """The evaluation transform of a recipe.
 
-    With random resized crops, training sees more detail, so evaluation crops the central 7/8 by default.
+    With random resized crops, training sees more detail, so a centre crop shows the central 7/8 by default.
     """
-    default = round(data.image_size * 8 / 7) if data.augment.startswith("resized") else data.image_size
-    return Evaluation(image_size=data.image_size, resize=data.resize or default)
+    squash = data.fit == "squash"
+    closer = data.augment.startswith("resized") and not squash
+    default = round(data.image_size * 8 / 7) if closer else data.image_size
+    return Evaluation(image_size=data.image_size, resize=data.resize or default, squash=squash)
 
 
 def decoder_of(data: DataRecipe, images: EncodedImages) -> Decoder:

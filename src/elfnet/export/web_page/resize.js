@@ -1,12 +1,15 @@
-// Crops and resizes an image as elfnet does in Python: the same central crop and the same filter as Pillow, in the same
+// Crops and resizes an image as elfnet does in Python: the same part of it and the same filter as Pillow, in the same
 // integers. A canvas would use a filter of its own, and other pixels give other answers.
 
 const BITS = 2 ** 22; // Pillow's filter weights are integers with 22 bits behind the point
 const GAP = 3; // a crop that is more than this many times larger than needed is first averaged in blocks
 
 /** Return (height * width * channels) bytes of the network's input from `image`, an ImageData without transparency. */
-export function networkPixels(image, { mode, height, width, crop_share: share }) {
-  let crop = { width: Math.min(image.width, (image.height * width) / height), height: Math.min(image.height, (image.width * height) / width) };
+export function networkPixels(image, { mode, height, width, crop_share: share, resize }) {
+  let crop = { width: image.width, height: image.height };
+  if (resize !== "squash-bilinear") {
+    crop = { width: Math.min(image.width, (image.height * width) / height), height: Math.min(image.height, (image.width * height) / width) };
+  }
   // An image of the network's size is used as it is.
   if (image.width === width && image.height === height && share === 1) return inMode(planes(image), mode);
   crop = { width: crop.width * share, height: crop.height * share };

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from elfnet.errors import WorkError
-from elfnet.inference.preprocess import CHANNELS, FEATURE_ROWS, RESIZE_RULE, Preprocess
+from elfnet.inference.preprocess import CHANNELS, FEATURE_ROWS, Preprocess
 from elfnet.parsing import parse_json
 from elfnet.run.json_file import Strict, content_sha256, first_error
 
@@ -124,14 +124,18 @@ ClassName = Annotated[str, AfterValidator(_printable)]
 
 
 class Preprocessing(Strict):
-    """Settings of the preprocessing; see `Preprocess`."""
+    """Settings of the preprocessing; see `Preprocess`.
+
+    Attributes:
+        resize: Centre crop or the whole image, then bilinear resize with antialiasing.
+    """
 
     mode: Literal["L", "RGB", "features"]
     height: Annotated[int, Field(gt=0, le=16384)]
     width: Annotated[int, Field(gt=0, le=16384)]
     mean: tuple[float, ...]
     std: tuple[Positive, ...]
-    resize: Literal["centre-bilinear"] = RESIZE_RULE
+    resize: Literal["centre-bilinear", "squash-bilinear"] = "centre-bilinear"
     crop_share: Annotated[float, Field(gt=0, le=1)] = 1.0
 
     @model_validator(mode="after")
@@ -152,6 +156,7 @@ class Preprocessing(Strict):
             mean=self.mean,
             std=self.std,
             crop_share=self.crop_share,
+            squash=self.resize == "squash-bilinear",
         )
 
 
