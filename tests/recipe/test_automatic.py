@@ -16,7 +16,6 @@ def test_small_grey_images_keep_their_size_and_are_not_mirrored() -> None:
     chosen = choose_settings(GREY, load_recipe("folder"))
     assert chosen["data.image_size"] == 32
     assert chosen["data.augment"] == "crop"
-    assert chosen["data.pad"] == 3
     assert chosen["model.backbone"] == "resnet9"
     assert chosen["train.epochs"] == 89
     assert chosen["data.normalise"] == "measured"
@@ -45,7 +44,7 @@ def test_a_given_backbone_decides_the_image_size() -> None:
 
 def test_a_given_image_size_decides_backbone_and_augmentation() -> None:
     chosen = choose_settings(PHOTOS, load_recipe("folder", {"data.image_size": 48}))
-    assert (chosen["model.backbone"], chosen["data.augment"], chosen["data.pad"]) == ("resnet9", "crop-flip", 5)
+    assert (chosen["model.backbone"], chosen["data.augment"]) == ("resnet9", "crop-flip")
 
 
 def test_weights_of_imagenet_need_its_normalisation() -> None:

@@ -26,8 +26,8 @@ from elfnet.inference.preprocess import FEATURE_ROWS, Preprocess
 from elfnet.recipe.automatic import wanted_epochs, wanted_row_epochs
 
 BATCH = 256
-SMALL_IMAGE = 64
-"""Images up to this side get a network for small images."""
+TINY_IMAGE, SMALL_IMAGE = 16, 64
+"""Images up to the second side get a network for small images, below the first one that keeps more of their pixels."""
 
 
 class ELFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -150,7 +150,9 @@ class ELFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             return self.backbone
         if examples.ndim == 2:
             return "mlp"
-        return "resnet14" if max(examples.shape[1:3]) <= SMALL_IMAGE else "resnet18"
+        side = max(examples.shape[1:3])
+        # resnet9 divides the side by 8.
+        return "resnet14" if side < TINY_IMAGE else "resnet9" if side <= SMALL_IMAGE else "resnet18"
 
     def _epochs(self, examples: NDArray[Any]) -> int:
         if self.epochs is not None:

@@ -62,7 +62,7 @@ class DataFacts:
 
 def is_small_backbone(name: str) -> bool:
     """Whether a backbone is made for small images: it keeps their resolution in its first layer."""
-    return name == "msdnet" or name in {f"resnet{depth}" for depth in (8, 9, 14, 20, 32, 44, 56)}
+    return name in ("msdnet", "resnet32_late") or name in {f"resnet{depth}" for depth in (8, 9, 14, 20, 32, 44, 56)}
 
 
 def wanted_epochs(images: int) -> int:
@@ -129,14 +129,13 @@ def _side(facts: DataFacts, backbone: str) -> int:
 def augmentation_settings(facts: DataFacts, side: int) -> dict[str, Any]:
     """Gentle augmentation for an image side.
 
-    Small images are shifted by up to a tenth of their side; of large images random parts are shown. Only colour images
-    are mirrored: grey ones are often characters, or X-rays, whose class a mirror changes.
+    Small images are shifted, by up to a tenth of their side (`data.pad` is -1); of large images random parts are shown.
+    Only colour images are mirrored: grey ones are often characters, or X-rays, whose class a mirror changes.
     """
     flip = "" if facts.grey else "-flip"
     small = side <= SMALL_SIDE
     return {
         "data.augment": f"crop{flip}" if small else f"resized-crop{flip}",
-        "data.pad": max(1, round(side / 10)),
         "data.min_crop_area": 0.35,
         "data.colour_jitter": 0.0 if facts.grey or small else 0.2,
     }

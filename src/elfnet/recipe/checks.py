@@ -14,7 +14,6 @@ AUTOMATIC_SETTINGS = (
     "data.image_size",
     "data.fit",
     "data.augment",
-    "data.pad",
     "data.min_crop_area",
     "data.colour_jitter",
     "data.normalise",

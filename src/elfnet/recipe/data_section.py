@@ -127,8 +127,8 @@ class DataRecipe(Section):
     )
     pad: int = Field(
         default=4,
-        ge=0,
-        description="augment=crop, crop-flip: zero padding on each side, in pixels",
+        ge=-1,
+        description="augment=crop, crop-flip: zero padding on each side, in pixels; -1: a tenth of the image's side",
         json_schema_extra={"role": "presentation"},
     )
     min_crop_area: Annotated[float, Field(gt=0, le=1)] = Field(

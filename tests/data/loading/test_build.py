@@ -10,7 +10,7 @@ import torch
 
 from elfnet.data.build import load_splits
 from elfnet.data.images.transforms import images_as_evaluated, workers_of
-from elfnet.data.loading.build import IMAGENET, evaluation_batches, image_reader, normalisation_of
+from elfnet.data.loading.build import IMAGENET, augmentation_of, evaluation_batches, image_reader, normalisation_of
 from elfnet.data.loading.build import training_batches as batches_of
 from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.loading.pack import PackedImages
@@ -78,6 +78,17 @@ def test_pad_and_magnitude_and_size(recipe: Make) -> None:
     drawn.append(images(recipe(policy="randaugment", randaugment_magnitude=25)))
     assert not any(torch.equal(one, other) for i, one in enumerate(drawn) for other in drawn[:i])
     assert images(recipe(image_size=6)).shape[-1] == 6
+
+
+@pytest.mark.parametrize(("side", "pad"), [(4, 1), (8, 1), (24, 2), (48, 5)])
+def test_by_default_images_are_shifted_by_a_tenth(recipe: Make, side: int, pad: int) -> None:
+    data = recipe(augment="crop", pad=-1, image_size=side)
+    assert augmentation_of(data, load_splits(data)).pad == pad
+
+
+def test_images_in_memory_are_shifted_by_a_tenth_of_their_own_side() -> None:
+    data = load_recipe("digits/ce", {"data.pad": -1}).data
+    assert augmentation_of(data, load_splits(data)).pad == 3
 
 
 def test_resize_decides_how_closely_evaluation_looks(recipe: Make) -> None:

@@ -129,12 +129,17 @@ def augmentation_of(data: DataRecipe, splits: Splits) -> Augmentation:
         crop=crops[data.augment.removesuffix("-flip")],
         flip=data.augment.endswith("flip") and splits.horizontal_flip,
         min_crop_area=data.min_crop_area,
-        pad=data.pad,
+        pad=data.pad if data.pad >= 0 else max(1, round(_side(data, splits.train) / 10)),
         policy=policy,
         jitter=data.colour_jitter,
         cutout=data.cutout,
         random_erasing=data.random_erasing,
     )
+
+
+def _side(data: DataRecipe, train: Examples) -> int:
+    """The shorter side of the network's input, in pixels."""
+    return min(train.example_shape[:2]) if isinstance(train, LabelledImages) else data.image_size
 
 
 def evaluation_batches(
