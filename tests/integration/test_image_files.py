@@ -9,8 +9,12 @@ import pytest
 from PIL import Image
 
 from elfnet.calibrate.run import calibrate_run, measure_run
+from elfnet.data.build import load_splits
+from elfnet.data.images.files import ImageFiles
+from elfnet.data.images.transforms import images_as_evaluated
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.run import evaluate_run
+from elfnet.export.read_run import open_parts
 from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import Recipe
 from elfnet.run.checkpoint import load_checkpoint
@@ -59,6 +63,17 @@ def test_a_folder_is_trained_calibrated_and_measured(recipe: Make, tmp_path: Pat
     assert results.points["full"].accuracy > 0.8
     assert run.info().data.class_names == ("blue", "red")
     assert run.info().data.image_shape == (16, 16, 3)
+
+
+@pytest.mark.parametrize("fit", ["squash", "crop"])
+def test_an_exported_network_sees_images_as_the_evaluation_did(recipe: Make, tmp_path: Path, fit: str) -> None:
+    run = train_recipe(recipe(train__epochs=1, data__fit=fit), tmp_path / "run")
+    calibrate_run(run)
+    data = run.recipe().data
+    test = load_splits(data).test
+    assert isinstance(test, ImageFiles)
+    files = [test.name(index) for index in range(len(test))]
+    assert np.array_equal(open_parts(run).preprocess.stack(files), images_as_evaluated(data, test))
 
 
 @pytest.mark.parametrize("changes", [{}, {"data__augment": "crop-flip", "data__policy": "randaugment"}], ids=str)
