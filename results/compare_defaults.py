@@ -28,6 +28,7 @@ BY_HAND = "by hand"
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "hand_written_cnn.py"
 SMALL = {
     "data.image_size": 32,
+    "data.fit": "squash",
     "data.normalise": "measured",
     "data.augment": "crop",
     "data.pad": 3,
@@ -42,7 +43,7 @@ SMALL = {
 COLOUR = {**SMALL, "data.augment": "crop-flip"}
 PHOTOS = {
     **SMALL,
-    "data.image_size": 96,
+    "data.image_size": 64,
     "data.augment": "resized-crop-flip",
     "data.min_crop_area": 0.35,
     "data.colour_jitter": 0.2,
@@ -58,23 +59,29 @@ DATA: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Folder and settings of each data set, as the automatic set-up would choose them but for fewer epochs."""
 SGD = {"train.optimizer": "sgd", "train.lr": 0.05, "train.nesterov": True, "train.weight_decay": 5e-4}
-CANDIDATES: dict[str, tuple[str, dict[str, Any]]] = {
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "joint-quick": ("joint-quick", {}),
+    "ELF's training rule": ("joint-quick", {"exits.rule": "elf"}),
+    "elf-ce-drw": ("elf-ce-drw", {}),
+}
+"""Candidates for the default, compared on all data sets."""
+INGREDIENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "without label smoothing": ("joint-quick", {"criterion.label_smoothing": 0}),
     "heads of a global average": ("joint-quick", {"model.exit_head": "none"}),
     "resnet20": ("joint-quick", {"model.backbone": "resnet20", "model.head_filters": 16}),
-    "ELF's training rule": ("joint-quick", {"exits.rule": "elf"}),
     "SGD": ("joint-quick", SGD),
     "averaged weights": ("joint-quick", {"train.ema_decay": 0.99}),
     "TrivialAugment": ("joint-quick", {"data.policy": "trivialaugment"}),
-    "elf-ce-drw": ("elf-ce-drw", {}),
+    "CutMix": ("joint-quick", {"train.mix": "cutmix"}),
+    "mixup": ("joint-quick", {"train.mix": "mixup"}),
 }
-
+"""One change of `joint-quick` each, compared on grey images."""
+CANDIDATES = {**METHODS, **INGREDIENTS}
 
 PAIRS = [
     (data, candidate)
     for data, (_, settings) in DATA.items()
-    for candidate in (BY_HAND, *CANDIDATES)
+    for candidate in (BY_HAND, *(CANDIDATES if data == "grey" else METHODS))
     # The script by hand reads a folder as it is.
     if candidate != BY_HAND or "data.profile" not in settings
 ]
@@ -84,6 +91,7 @@ def run_by_hand(data: str, seed: int, args: argparse.Namespace) -> dict[str, Any
     """The accuracy of the network that is written by hand on the same calibration split."""
     folder, _ = DATA[data]
     command = [sys.executable, str(SCRIPT), str(args.folders / folder), "--seed", str(seed)]
+    command += ["--side", str(DATA[data][1]["data.image_size"])]
     found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     accuracy = next(value for split, value in found["balanced_accuracy"].items() if split != "test")
     return {
@@ -117,9 +125,10 @@ def run_cell(name: str, data: str, candidate: str, seed: int, args: argparse.Nam
 INTRODUCTION = """# Which training is the default for own images
 
 Balanced accuracy in % on the calibration split, exit by exit, at the last epoch; test splits were not read. Written by
-`python results/compare_defaults.py`, one JSON file per run. A candidate is `joint-quick` on resnet9 (of photos, at 96
-pixels, on resnet9_s2) with the named change; `by hand` is `benchmarks/hand_written_cnn.py`. Steeper: the same images,
-cut by an exponential profile. Seconds are those of one thread of a machine with other work on it.
+`python results/compare_defaults.py`, one JSON file per run. A candidate is `joint-quick` on resnet9 (of photos, at 64
+pixels, on resnet9_s2) with the named change; `elf-ce-drw` is that recipe on the same network; `by hand` is
+`benchmarks/hand_written_cnn.py`. 30 epochs, CIFAR-100-LT 20. Steeper: the same images, cut by an exponential profile.
+Seconds are those of one thread of a machine with other work on it.
 
 Held out: `cifar10-lt`, CIFAR-10-LT written out as files. No candidate is run on it, and the defaults are measured on it
 once, at the end. Seen: `digits`, `grey`, `clothing`, `cifar100-lt`.
