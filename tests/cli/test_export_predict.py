@@ -99,6 +99,18 @@ def test_export_json_and_refusals(elfnet: Call, finished: Path, tmp_path: Path) 
     )
 
 
+def test_a_triton_model_that_exists_is_refused_before_anything_is_written(
+    elfnet: Call, finished: Path, tmp_path: Path
+) -> None:
+    words = ("export", finished, "--out", tmp_path / "a.onnx", "--triton", tmp_path / "repository")
+    (tmp_path / "repository" / "a-with-point").mkdir(parents=True)
+    assert "a-with-point exists; give --overwrite" in one_line(elfnet(*words), 2)
+    assert not (tmp_path / "a.onnx").exists()
+    code, out, _ = elfnet(*words, "--overwrite", "--json")
+    assert code == 0
+    assert json.loads(out)["triton_models"] == [str(tmp_path / "repository" / name) for name in ("a", "a-with-point")]
+
+
 def test_files_folders_and_lists_give_the_same(
     elfnet: Call, bundle: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,8 @@ from elfnet.data.build import load_splits
 from elfnet.data.types import LabelledImages
 from elfnet.evaluate.run import evaluate_run
 from elfnet.export.run import export_run
+from elfnet.inference.bundle.one_file import open_one_file, sealed
+from elfnet.inference.bundle.protobuf import MODEL_GRAPH, encode
 from elfnet.inference.model import load
 from elfnet.run.directory import RunDirectory
 
@@ -54,6 +56,29 @@ def test_it_answers_as_elfnet_does(bundle: tuple[Path, Path], point: str) -> Non
     assert float(confidence) == pytest.approx(expected.confidence, abs=1e-5)
     assert point != "s=0" or number == "1"
     assert np.isfinite(expected.confidence)
+
+
+@pytest.mark.parametrize("name", ["wide.png", "high.png"])
+def test_it_cuts_and_resizes_as_elfnet_does(bundle: tuple[Path, Path], name: str, tmp_path: Path) -> None:
+    size = {"wide.png": (60, 40), "high.png": (33, 70)}[name]
+    pixels = np.random.default_rng(0).integers(0, 256, size[::-1], dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / name)
+    closer = tmp_path / "closer.onnx"
+    opened = open_one_file(bundle[0])
+    plain = opened.parts.header + encode(MODEL_GRAPH, bytes(opened.parts.graph))
+    for changes in ({}, {"crop_share": 0.8}, {"resize": "squash-bilinear"}):
+        preprocessing = opened.manifest.preprocessing.model_copy(update=changes)
+        closer.write_bytes(sealed(plain, opened.manifest.model_copy(update={"preprocessing": preprocessing})))
+        done = subprocess.run(
+            [sys.executable, str(EXAMPLE), str(closer), str(tmp_path / name), "full"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        (expected,) = load(closer, threads=1).predict(tmp_path / name, operating_point="full")
+        label, confidence, _, _ = done.stdout.split()
+        assert label == expected.label
+        assert float(confidence) == pytest.approx(expected.confidence, abs=1e-5)
 
 
 def test_it_has_fifteen_lines() -> None:

@@ -31,7 +31,9 @@ def parser() -> Parser:
     )
     parser.add_argument("--bfloat16", action="store_true", help="also fit points for bfloat16 (backend: openvino)")
     parser.add_argument(
-        "--default-point", metavar="NAME", help="operating point for clients that give none (default: accurate)"
+        "--default-point",
+        metavar="NAME",
+        help="operating point for clients that give none (default: accurate, or the most accurate that stops early)",
     )
     parser.add_argument(
         "--required-inputs",
@@ -69,11 +71,16 @@ def run(words: Sequence[str]) -> int:
     precisions = [name for name in ("int8", "bfloat16") if getattr(args, name)]
     if args.out is not None and args.out.suffix == ".elfnet":
         raise RequestError(f"--out {args.out}: an export is one ONNX file; name it NAME.onnx")
-    from elfnet.export.run import export_run
+    from elfnet.export.run import default_path, export_run
     from elfnet.run.directory import open_run
 
+    opened = open_run(args.run)
+    if args.triton is not None:
+        from elfnet.export.triton import require_free
+
+        require_free(args.triton, (args.out or default_path(opened)).stem, overwrite=args.overwrite)
     exported = export_run(
-        open_run(args.run),
+        opened,
         args.out,
         overwrite=args.overwrite,
         precisions=precisions,
@@ -92,6 +99,7 @@ def run(words: Sequence[str]) -> int:
                 "bytes": exported.bytes_on_disk,
                 "identity": exported.identity,
                 **({} if exported.int8 is None else {"int8_bundle": str(exported.int8.path)}),
+                **({"triton_models": [str(model) for model in models]} if models else {}),
                 **({} if site_bytes is None else {"web": str(args.web), "web_bytes": site_bytes}),
                 "variants": _as_json(measured),
             }

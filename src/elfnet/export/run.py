@@ -97,7 +97,7 @@ def export_run(
         >>> exported.path.name
         'digits.onnx'
     """
-    path = run.root / f"{run.root.resolve().name}.onnx" if out is None else out
+    path = default_path(run) if out is None else out
     smaller = path.with_name(f"{path.stem}-int8{path.suffix}") if "int8" in precisions else None
     for wanted in (path, smaller):
         if wanted is not None:
@@ -134,6 +134,11 @@ def export_run(
             made, entries = small
             written = writer.write(smaller, made.graphs or (), made.family, entries)
         return replace(writer.write(path, graphs, parts.family, variants), int8=written)
+
+
+def default_path(run: RunDirectory) -> Path:
+    """Return the file that an export writes if none is named."""
+    return run.root / f"{run.root.resolve().name}.onnx"
 
 
 def _require_writable(path: Path, *, overwrite: bool) -> None:

@@ -21,6 +21,21 @@ MAX_BATCH = 64
 QUEUE_DELAY_MICROSECONDS = 1000
 
 
+def require_free(directory: Path, name: str, *, overwrite: bool) -> list[Path]:
+    """Return the directories of both models, and refuse a name that Triton does not take, or models that exist.
+
+    Raises:
+        RequestError: The name is not one that Triton takes, or a model exists and `overwrite` is False.
+    """
+    if not name or not all(letter.isalnum() or letter in "-_." for letter in name):
+        raise RequestError(f"{name!r} is no name for a Triton model; give --out a name of letters, digits, - and _")
+    places = [directory / model for model in (name, name + WITH_POINT)]
+    for place in places:
+        if os.path.lexists(place) and not overwrite:
+            raise RequestError(f"{place} exists; give --overwrite, or another --triton directory")
+    return places
+
+
 def write_repository(bundle: OneFile, directory: Path, name: str, *, overwrite: bool = False) -> list[Path]:
     """Write both models into a model repository, and return their directories.
 
@@ -34,17 +49,12 @@ def write_repository(bundle: OneFile, directory: Path, name: str, *, overwrite: 
         RequestError: The name is not one that Triton takes, the file has no defaults, or a model exists.
         WorkError: Writing failed.
     """
-    if not name or not all(letter.isalnum() or letter in "-_." for letter in name):
-        raise RequestError(f"{name!r} is no name for a Triton model; give --out a name of letters, digits, - and _")
+    written = require_free(directory, name, overwrite=overwrite)
     if not bundle.has_defaults:
         raise RequestError(f"{bundle.path} has no default inputs, which Triton needs; export without --required-inputs")
     if bundle.manifest.image_input != "uint8":
         raise RequestError(f"{bundle.path} reads {bundle.manifest.image_input}; a Triton model needs uint8 images")
     models = {name: (bundle.content, False), name + WITH_POINT: (without_defaults(bundle), True)}
-    written = [directory / model for model in models]
-    for place in written:
-        if os.path.lexists(place) and not overwrite:
-            raise RequestError(f"{place} exists; give --overwrite, or another --triton directory")
     labels = "".join(f"{label}\n" for label in bundle.manifest.class_names)
     for place, (model, (content, with_point)) in zip(written, models.items(), strict=True):
         try:

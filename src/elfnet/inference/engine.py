@@ -279,6 +279,9 @@ def checked_images(images_BKHW: NDArray[np.float32], image_shape: tuple[int, ...
         images_BKHW: Images as `Preprocess` returns them.
         image_shape: (K, H, W) that the network needs; None for any.
     """
+    is_array = isinstance(images_BKHW, np.ndarray)
+    if not is_array:
+        raise RequestError(f"{type(images_BKHW).__name__} is refused; give images as an array of normalised float32")
     if images_BKHW.ndim != 4 or (image_shape is not None and images_BKHW.shape[1:] != image_shape):
         wanted = "channels, height, width" if image_shape is None else ", ".join(map(str, image_shape))
         raise RequestError(f"images of shape {images_BKHW.shape} are refused; the network needs (examples, {wanted})")

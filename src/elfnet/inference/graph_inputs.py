@@ -92,13 +92,16 @@ def checked_thresholds(thresholds: NDArray[Any], images: int, exits: int) -> NDA
     Raises:
         RequestError: The shape is another one, or a threshold is not between 0 and 1.
     """
-    given = np.asarray(thresholds)
+    try:
+        given = np.asarray(thresholds)
+    except ValueError as error:
+        raise RequestError(f"the rows of thresholds differ in length; each needs {exits - 1}") from error
     if given.ndim != 2 or given.shape[1] != exits - 1 or given.shape[0] not in (1, images):
         raise RequestError(
             f"thresholds of shape {given.shape} are refused; the network needs (1, {exits - 1}), "
             f"or (examples, {exits - 1}) with one row for each of {images} images"
         )
-    if not (np.issubdtype(given.dtype, np.number) and ((given >= 0) & (given <= 1)).all()):
+    if given.dtype.kind not in "fiu" or not ((given >= 0) & (given <= 1)).all():
         raise RequestError("a threshold is not between 0 and 1; give probabilities; at 1 no image stops")
     rounded = np.minimum(given.astype(np.float32), np.float32(_LARGEST_BELOW_NEVER))
     return np.where(given < NEVER, rounded, np.float32(NEVER))

@@ -16,12 +16,12 @@ import numpy as np
 import onnxruntime  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from elfnet.errors import RequestError
+from elfnet.errors import RequestError, WorkError
 from elfnet.exits.policy import Policy
 from elfnet.inference.backends.onnxruntime import OnnxBackend, open_session, session_options
 from elfnet.inference.bundle.one_file import OneFile
 from elfnet.inference.engine import Answers, Backend, Engine, Plan, checked_images, no_answers
-from elfnet.inference.graph_inputs import THRESHOLDS, PointInputs, checked_thresholds
+from elfnet.inference.graph_inputs import ALL_LEAVE, THRESHOLDS, PointInputs, checked_thresholds
 
 OUTPUTS = ["class", "confidence", "probabilities", "exit", "cost"]
 
@@ -55,7 +55,9 @@ class OneFileEngine(Engine):
         height, width, channels = self._preprocess.shape
         self._image_shape = (channels, height, width)
         # Opened at once, so that a file that ONNX Runtime cannot read is refused here.
-        (self._session if self._reads_pixels else self._normalised).open()
+        opened = (self._session if self._reads_pixels else self._normalised).open()
+        read_shape = self._preprocess.input_shape if self._reads_pixels else self._image_shape
+        _require_fit(*opened, read_shape, self._inputs, bundle)
         backend = LazyStages(bundle.exits, lambda: OnnxBackend(bundle.stage_graphs(), threads=threads))
         super().__init__(backend, bundle.family, deepest_exit=deepest_exit, abstain_below=abstain_below)
 
@@ -80,21 +82,26 @@ class OneFileEngine(Engine):
         Args:
             pixels_NHWK: The images, uint8; or feature rows (N, K), float32.
             operating_point: Name or budget for this call only, or one name per image; None for the present point.
-            thresholds: Thresholds in place of those of the operating point, (1, E - 1) or (N, E - 1).
+            thresholds: Thresholds in place of those of the operating point, (1, E - 1) or (N, E - 1). No image goes
+                beyond `deepest_exit` with them either.
 
         Raises:
             RequestError: An array has another shape or type, or a threshold is not between 0 and 1.
         """
         shape, kind = self._preprocess.input_shape, np.dtype(self._preprocess.input_type)
-        if pixels_NHWK.dtype != kind or pixels_NHWK.shape[1:] != shape:
+        is_array = isinstance(pixels_NHWK, np.ndarray)
+        if not is_array or pixels_NHWK.dtype != kind or pixels_NHWK.shape[1:] != shape:
+            found = f"{pixels_NHWK.dtype} of shape {pixels_NHWK.shape}" if is_array else type(pixels_NHWK).__name__
             raise RequestError(
-                f"{'rows' if self._preprocess.reads_rows else 'images'} are {pixels_NHWK.dtype} of shape "
-                f"{pixels_NHWK.shape}, the network needs {kind} of shape "
+                f"{'rows' if self._preprocess.reads_rows else 'images'} are {found}, the network needs {kind} of shape "
                 f"(examples, {', '.join(map(str, shape))}); convert them"
             )
         plans, other_inputs = self._plans_of(operating_point, len(pixels_NHWK)), None
         if thresholds is not None:
-            other_inputs = {THRESHOLDS: checked_thresholds(thresholds, len(pixels_NHWK), self.family.exits)}
+            rows = checked_thresholds(thresholds, len(pixels_NHWK), self.family.exits)
+            if self._last < self.family.exits - 1:
+                rows[:, self._last] = ALL_LEAVE
+            other_inputs = {THRESHOLDS: rows}
         if not self._reads_pixels:
             return self._run(self._normalised, self._preprocess.normalise(pixels_NHWK), plans, other_inputs)
         return self._run(self._session, pixels_NHWK, plans, other_inputs)
@@ -130,6 +137,29 @@ class OneFileEngine(Engine):
             cost_NE = np.stack([plan.cost_E for plan in plans])
             exact_N = cost_NE[0][exit_N] if len(plans) == 1 else cost_NE[np.arange(len(exit_N)), exit_N]
         return Answers(prediction_N, confidence_N.astype(np.float64), exit_N, exact_N, probability_NC)
+
+
+def _require_fit(
+    session: onnxruntime.InferenceSession,
+    image_input: str,
+    image_shape: tuple[int, ...],
+    inputs: PointInputs,
+    bundle: OneFile,
+) -> None:
+    """Refuse a graph whose inputs and outputs are not those that the metadata describe.
+
+    Raises:
+        WorkError: They differ.
+    """
+    values = (*session.get_inputs(), *session.get_overridable_initializers(), *session.get_outputs())
+    found = {value.name: tuple(value.shape[1:]) for value in values}
+    wanted: dict[str, tuple[int, ...]] = {image_input: image_shape}
+    wanted.update({name: (width,) for name, width in inputs.widths.items()})
+    wanted.update(dict.fromkeys(OUTPUTS, ()))
+    wanted["probabilities"] = (len(bundle.manifest.class_names),)
+    for name in (*wanted, *found):
+        if found.get(name) != wanted.get(name):
+            raise WorkError(f"{bundle.path}: the graph does not fit the metadata (see {name!r}); export the run again")
 
 
 class _LazySession:

@@ -121,6 +121,21 @@ def test_thresholds_of_the_caller(
     for wrong in (-0.1, 1.1, np.nan):
         with pytest.raises(RequestError, match="a threshold is not between 0 and 1"):
             engine.of_pixels(pixels, thresholds=np.full((1, 3), wrong))
+    for kind in (np.array([["a", "b", "c"]]), np.full((1, 3), 0.5j)):
+        with pytest.raises(RequestError, match="a threshold is not between 0 and 1"):
+            engine.of_pixels(pixels, thresholds=kind)
+    with pytest.raises(RequestError, match="the rows of thresholds differ in length; each needs 3"):
+        engine.of_pixels(pixels, thresholds=[[0.5, 0.5], [0.5]])  # type: ignore[arg-type]
+
+
+def test_the_cap_on_depth_holds_with_thresholds_of_the_caller(
+    write_file: Callable[..., Path], pixels: NDArray[np.uint8]
+) -> None:
+    engine = OneFileEngine(open_one_file(write_file()), threads=1, deepest_exit=1)
+    nobody_leaves = np.ones((1, 3))
+    found = engine.of_pixels(pixels, thresholds=nobody_leaves)
+    assert set(found.exit_N.tolist()) == {1}
+    assert nobody_leaves.tolist() == [[1.0, 1.0, 1.0]]
 
 
 def test_a_file_that_reads_normalised_images(
@@ -148,6 +163,11 @@ def test_images_of_another_shape_or_type(write_file: Callable[..., Path], pixels
         with pytest.raises(RequestError, match=r"the network needs uint8 of shape \(examples, 16, 16, 3\)") as caught:
             engine.of_pixels(wrong)
         assert "\n" not in str(caught.value)
+    no_array: Any = pixels.tolist()
+    with pytest.raises(RequestError, match="images are list, the network needs uint8 of shape"):
+        engine.of_pixels(no_array)
+    with pytest.raises(RequestError, match="list is refused; give images as an array"):
+        engine(no_array)
 
 
 def refused(path: Path) -> str:
@@ -193,6 +213,18 @@ def test_what_is_not_ours(
     assert "the default point 'x' is not an operating point" in refused(write_file(default_point="x"))
     wrong = file_manifest.provenance.model_copy(update={"checkpoint_sha256": "1" * 64})
     assert "the operating points are not for this network" in refused(write_file(provenance=wrong))
+
+
+def test_metadata_of_another_graph(
+    write_file: Callable[..., Path], file_model: onnx.ModelProto, file_manifest: FileManifest
+) -> None:
+    other_size = file_manifest.preprocessing.model_copy(update={"height": 8})
+    assert "the graph does not fit the metadata (see 'images')" in refused(write_file(preprocessing=other_size))
+    without = onnx.ModelProto()
+    without.CopyFrom(file_model)
+    [given] = [value for value in without.graph.input if value.name == "abstain_below"]
+    without.graph.input.remove(given)
+    assert "the graph does not fit the metadata (see 'abstain_below')" in refused(write_file(without))
 
 
 def _external(model: onnx.ModelProto) -> None:
