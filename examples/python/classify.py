@@ -14,8 +14,8 @@ session = onnxruntime.InferenceSession(sys.argv[1])
 text = session.get_modelmeta().custom_metadata_map
 how, points, names = (json.loads(text[f"elfnet:{key}"]) for key in ("preprocessing", "operating_points", "class_names"))
 cut, edge = (ImageOps.fit, 0.5 - how["crop_share"] / 2) if "centre" in how["resize"] else (Image.Image.resize, None)
-picture = cut(Image.open(sys.argv[2]).convert(how["mode"]), (how["width"], how["height"]), Image.BILINEAR, edge)
-inputs = {"images": np.asarray(picture).reshape(1, how["height"], how["width"], -1)}
+photo, w, h = ImageOps.exif_transpose(Image.open(sys.argv[2])).convert(how["mode"]), how["width"], how["height"]
+inputs = {"images": np.asarray(cut(photo, (w, h), Image.BILINEAR, edge)).reshape(1, h, w, -1)}
 for point in sys.argv[3:]:  # otherwise the file's default operating point
     inputs |= {name: np.array([values], np.float32) for name, values in points[point].items()}
 index, confidence, number = session.run(["class", "confidence", "exit"], inputs)

@@ -240,7 +240,7 @@ def test_sizes(elfnet: Call, bundle: Path, tmp_path: Path) -> None:
         (["--json", "--format", "csv"], 2, "contradict"),
         (["--top", "0"], 2, "--top 0 must be 1 or more"),
         (["--batch", "-1"], 2, "--batch -1 must be 1 or more"),
-        (["--deepest-exit", "9"], 2, "deepest_exit=9 must lie in 1..4"),
+        (["--deepest-exit", "9"], 2, "deepest_exit=9 must be a whole number in 1..4"),
         (["--abstain-below", "2"], 2, "abstain_below=2.0"),
         (["--backend", "abacus"], 2, "abacus"),
         (["--variant", "int4"], 2, "int4"),

@@ -126,7 +126,7 @@ def test_settings_reach_the_engine(run: RunDirectory, exported: Exported) -> Non
     sure = elfnet.load(exported.path, abstain_below=1.0, threads=1)
     assert {answer.label for answer in sure.predict(images)} == {None}
     for wrong in (0, 5):
-        with pytest.raises(RequestError, match=f"deepest_exit={wrong} must lie in 1..4"):
+        with pytest.raises(RequestError, match=f"deepest_exit={wrong} must be a whole number in 1..4"):
             elfnet.load(exported.path, deepest_exit=wrong)
     with pytest.raises(RequestError, match="unknown backend 'abacus'"):
         elfnet.load(exported.path, backend="abacus")

@@ -17,7 +17,7 @@ from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.policy_replay import confidences_for_policy, replay
 from elfnet.exits.policy import probability_and_prediction
 from elfnet.inference.engine import Engine
-from elfnet.inference.model import Model, as_list
+from elfnet.inference.model import Model, as_list, exit_from_zero
 from elfnet.inference.predict_files import Classified, NotRead, classify_files
 from elfnet.inference.preprocess import Preprocess
 
@@ -161,6 +161,12 @@ def test_wrong_numbers(model: Model, pixels: NDArray[np.uint8], wrong: dict[str,
         model.predict(pixels, **wrong)  # type: ignore[arg-type]
     with pytest.raises(RequestError, match="must be 1 or more"):
         list(classify_files(model, [], **wrong))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("number", [0, 1.5, 9])
+def test_an_exit_that_there_is_not(number: int) -> None:
+    with pytest.raises(RequestError, match=r"must be a whole number in 1\.\.4"):
+        exit_from_zero(number, 4)
 
 
 def test_what_is_no_image(model: Model) -> None:

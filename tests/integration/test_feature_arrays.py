@@ -84,7 +84,8 @@ def test_the_run_is_exported(tmp_path: Path) -> None:
             model.predict(wrong)
     with pytest.raises(RequestError, match=r"rows are float64 of shape \(250, 60\), the network needs float32"):
         model.classify(codes_NF.astype(np.float64))
-    for words in (["predict", str(path), "cat.png"], ["serve", str(path)]):
+    triton = ["export", str(run.root), "--overwrite", "--triton", str(tmp_path / "models")]
+    for words in (["predict", str(path), "cat.png"], ["serve", str(path)], triton):
         assert main(words) == 2
     with pytest.raises(RequestError, match="feature rows, not on images; leave out --image-input"):
         export_run(run, tmp_path / "other.onnx", image_input="float32")

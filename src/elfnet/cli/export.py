@@ -75,6 +75,9 @@ def run(words: Sequence[str]) -> int:
     from elfnet.run.directory import open_run
 
     opened = open_run(args.run)
+    if opened.recipe().data.source == "features" and (args.web is not None or args.triton is not None):
+        option = "--web" if args.web is not None else "--triton"
+        raise RequestError(f"{option} is for images, and {args.run} was trained on feature rows; leave it out")
     if args.triton is not None:
         from elfnet.export.triton import require_free
 

@@ -350,6 +350,6 @@ def exit_from_zero(exit_number: int | None, exits: int) -> int | None:
     """Convert a user's exit number, from 1, to an index, from 0, and check its range."""
     if exit_number is None:
         return None
-    if not 1 <= exit_number <= exits:
-        raise RequestError(f"deepest_exit={exit_number} must lie in 1..{exits}")
-    return exit_number - 1
+    if exit_number not in range(1, exits + 1):
+        raise RequestError(f"deepest_exit={exit_number} must be a whole number in 1..{exits}")
+    return int(exit_number) - 1

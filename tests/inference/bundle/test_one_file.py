@@ -220,6 +220,8 @@ def test_metadata_of_another_graph(
 ) -> None:
     other_size = file_manifest.preprocessing.model_copy(update={"height": 8})
     assert "the graph does not fit the metadata (see 'images')" in refused(write_file(preprocessing=other_size))
+    wide = {**file_manifest.operating_points, "full": {"thresholds": (1.0,), "abstain_below": (0.0,)}}
+    assert "operating_points.full does not fit the inputs thresholds" in refused(write_file(operating_points=wide))
     without = onnx.ModelProto()
     without.CopyFrom(file_model)
     [given] = [value for value in without.graph.input if value.name == "abstain_below"]

@@ -315,7 +315,23 @@ def verified(path: Path, content: bytes, *, variant: str | None = None) -> OneFi
         exits=len(manifest.multiply_adds.stages),
         where=where,
     )
+    _require_points_fit(manifest, family, where=where)
     return OneFile(path, content, manifest, parts, family)
+
+
+def _require_points_fit(manifest: FileManifest, family: Family, *, where: str) -> None:
+    """Refuse points in the metadata that are no inputs of the graph; clients without elfnet read them there.
+
+    Raises:
+        WorkError: A point misses an input, or has one of another width.
+    """
+    widths = PointInputs.of(family).widths
+    for name, values in manifest.operating_points.items():
+        if {key: len(value) for key, value in values.items()} != widths:
+            raise WorkError(
+                f"{where}: the metadata is not valid (operating_points.{name} does not fit the inputs "
+                f"{', '.join(widths)}); export the run again"
+            )
 
 
 def _read(path: Path) -> bytes:
