@@ -142,7 +142,10 @@ def test_weighted_promises_hold_as_often_as_they_say(make_table: TableFactory) -
 
 def test_accurate_is_full_unless_it_is_better_beyond_noise(make_table: TableFactory) -> None:
     request = FamilyRequest(search=["0.5", "0.9"], risk=RiskPoints(epsilons=()))
-    family = fit_family(make_table(), request)
+    # Early exits know nothing that the last one does not: most agree with it, and a few guess.
+    logits_NEC = np.repeat(make_table().logits_NEC[:, -1:], 4, axis=1)
+    logits_NEC[::20, :3] = np.random.default_rng(2).normal(size=(30, 3, 6))
+    family = fit_family(make_table(logits_NEC=logits_NEC), request)
     assert family.point("accurate").policy.thresholds == family.point("full").policy.thresholds
     assert family.default.name == "full"
     # The third exit is right and sure, and the last one guesses.
@@ -153,6 +156,21 @@ def test_accurate_is_full_unless_it_is_better_beyond_noise(make_table: TableFact
     spoilt = fit_family(make_table(logits_NEC=logits_NEC), request)
     assert spoilt.default.name == "accurate"
     assert any(note.startswith("exit 3 alone is") for note in spoilt.notes)
+
+
+def test_accurate_may_have_thresholds_per_exit(make_table: TableFactory) -> None:
+    """The second exit knows half of the examples, and the last one the others: only together are they right."""
+    table = make_table()
+    logits_NEC = np.zeros_like(table.logits_NEC)
+    known_N = np.arange(600) % 2 == 0
+    logits_NEC[known_N, 1, table.labels_N[known_N]] = 8
+    logits_NEC[~known_N, 3, table.labels_N[~known_N]] = 8
+    family = fit_family(make_table(logits_NEC=logits_NEC), FamilyRequest(search=["0.1"], budgets=(0.9,)))
+    accurate = family.point("accurate")
+    assert accurate.rule == "budget"
+    assert accurate.expected.balanced_accuracy > 0.99 > family.point("full").expected.balanced_accuracy
+    assert accurate.expected.mean_cost <= 1
+    assert family.default == accurate
 
 
 def test_noise_is_no_gain() -> None:

@@ -1,18 +1,19 @@
 """Fitting the family of operating points of a model: the request for it, and the fit on the calibration split."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elfnet.calibrate.adjustment_choice import AdjustmentChoice, choose_adjustment
-from elfnet.calibrate.calibration_table import ROUNDING, require_calibration
-from elfnet.calibrate.class_mix import AUTO, exits_that_beat_the_last, parse_mix, weighted_to
+from elfnet.calibrate.calibration_table import ROUNDING, require_calibration, take_rows
+from elfnet.calibrate.class_mix import AUTO, exits_that_beat_the_last, mean_and_error, parse_mix, weighted_to
 from elfnet.calibrate.confidence import choose_confidence
 from elfnet.calibrate.line_search import fixed_points, line_search, measured_point
 from elfnet.calibrate.measured_cost import MeasuredCost, TimeBudget
-from elfnet.calibrate.operating_point import OperatingPoint
+from elfnet.calibrate.operating_point import OperatingPoint, most_accurate
 from elfnet.calibrate.per_exit_search import (
     family_for_budgets,
     geometric_policy,
@@ -23,14 +24,17 @@ from elfnet.calibrate.point_family import MULTIPLY_ADDS, Family
 from elfnet.calibrate.risk.bounds import TooFewExamplesError
 from elfnet.calibrate.risk.control import control_risks
 from elfnet.calibrate.risk.sequence import per_exit_path
+from elfnet.data.folds import stratified_folds
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.policy_replay import ExitConfidences, compute_confidences, confidences_for_policy
+from elfnet.evaluate.policy_replay import ExitConfidences, compute_confidences, confidences_for_policy, replay
 from elfnet.exits.policy import Policy
 from elfnet.recipe.schema import Recipe
 from elfnet.recipe.stages import final_recipe, loss_scale
 
 DEFAULT_EPSILONS = (0.01, 0.02, 0.05)
+ACCURATE_FOLDS = 5
+"""Folds of the calibration split that judge whether thresholds per exit are better than full depth."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +87,9 @@ class FamilyRequest:
         floors_points: accuracy losses X against full depth, in percentage points. Each gives the point `within-X` (loss
             over all examples) and the point `worst-group-within-X` (accuracy of the worst frequency group).
         mix: the class mix that points are chosen for; see `weighted_to`.
-        accurate: `beyond-noise`: the point `accurate` is `full` unless another one is better beyond noise and costs at
-            most 1; `highest`: it has the highest accuracy, as the paper chooses s.
+        accurate: `beyond-noise`: the point `accurate` is the most accurate of all that cost at most 1 and are better
+            than full depth by two standard errors, and `full` if there is none; `highest`: it is the most accurate of
+            the line search, as the paper chooses s.
         scales: `own`, `fitted` or `auto`; see `choose_confidence`.
         combine: `on`, `off` or `auto`; see `choose_confidence`.
         adjust: whether the logits of all points are adjusted.
@@ -134,9 +139,9 @@ def fit_family(
 ) -> Family:
     """Fit the requested operating points on the calibration split.
 
-    The points are, in this order: `full`, `accurate` and `economic` (see `line_search`); `budget=B`, with one threshold
-    per exit; `within-X` and `worst-group-within-X`; `risk=E`; then the baselines, `s=S` of the line search and
-    `geometric=B`.
+    The points are, in this order: `full`, `accurate` (see `FamilyRequest`) and `economic` (see `line_search`);
+    `budget=B`, with one threshold per exit; `within-X` and `worst-group-within-X`; `risk=E`; then the baselines, `s=S`
+    of the line search and `geometric=B`.
 
     Args:
         table: exit table of the calibration split; a table of the test split is refused.
@@ -161,7 +166,6 @@ def fit_family(
         request.search,
         tolerance_points=request.tolerance_points,
         confidence_scale=request.confidence_scale,
-        accurate=request.accurate,
     )
     named, searched = by_line_search.points[:3], by_line_search.points[3:]
     if table.exits == 1:
@@ -173,6 +177,10 @@ def fit_family(
         f"exit {number} alone is {100 * gain:.1f} points more accurate than the last exit on the calibration split"
         for number, gain in exits_that_beat_the_last(plain_exits.correct_NE, table.example_weights())
     ]
+    if request.accurate == "beyond-noise":
+        full, _, economic = named
+        best = _better_beyond_noise(table, confidence.compute_confidences, full, searched)
+        named = (full, best.renamed("accurate"), economic)
     risk_points, risk_notes = _risk_points(plain, request)
     points = [
         *named,
@@ -229,6 +237,45 @@ def spaced_budgets(table: ExitTable, step: float) -> tuple[float, ...]:
     first = int(np.ceil(float(table.cost_E[0]) / step - ROUNDING))
     last = int(np.floor(full / step + ROUNDING))
     return tuple(round(number * step, 6) for number in range(first, last + 1))
+
+
+def _better_beyond_noise(
+    table: ExitTable,
+    compute: Callable[[ExitTable], ExitConfidences],
+    full: OperatingPoint,
+    searched: Sequence[OperatingPoint],
+) -> OperatingPoint:
+    """Return the most accurate point that costs at most 1 and is better than full depth by two standard errors.
+
+    The points are those of the line search, and the best thresholds per exit. The latter have more freedom, so they are
+    judged on examples that did not choose them. If none is better, full depth is returned. Accuracy is balanced
+    accuracy.
+
+    Args:
+        table: exit table of the calibration split.
+        compute: computes the confidences that thresholds per exit compare.
+    """
+    weight_N = replace(table, target_C=np.ones(table.classes)).example_weights()
+    full_N = replay(table, full.policy).prediction_N == table.labels_N
+
+    def is_better(right_N: NDArray[np.bool_]) -> bool:
+        gain, error = mean_and_error(right_N.astype(float) - full_N, weight_N)
+        return gain > 2 * error and gain > 0
+
+    affordable = [point for point in searched if point.expected.mean_cost <= 1.0 + ROUNDING]
+    better = [point for point in affordable if is_better(replay(table, point.policy).prediction_N == table.labels_N)]
+    if table.cost_E[0] <= 1.0:
+        fold_N = stratified_folds(table.labels_N, ACCURATE_FOLDS, seed=0)
+        right_N = np.zeros(table.examples, dtype=np.bool_)
+        for fold in np.unique(fold_N):
+            policy = thresholds_for_budget(compute(take_rows(table, np.flatnonzero(fold_N != fold))), 1.0)
+            left_out = np.flatnonzero(fold_N == fold)
+            part = take_rows(table, left_out)
+            right_N[left_out] = replay(part, policy).prediction_N == part.labels_N
+        if is_better(right_N):
+            confidences = compute(table)
+            better.append(measured_point(confidences, thresholds_for_budget(confidences, 1.0), rule="budget"))
+    return most_accurate([full, *better])
 
 
 def _budget_points(

@@ -1,13 +1,9 @@
 """One threshold s for all exits: the paper's line search on the calibration split, and points at given thresholds."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from elfnet.calibrate.calibration_table import ROUNDING, require_calibration
-from elfnet.calibrate.class_mix import mean_and_error
+from elfnet.calibrate.calibration_table import require_calibration
 from elfnet.calibrate.operating_point import Expected, OperatingPoint, most_accurate
 from elfnet.calibrate.point_family import Family
 from elfnet.errors import RequestError
@@ -24,15 +20,13 @@ def line_search(
     *,
     tolerance_points: float = 1.0,
     confidence_scale: float | Sequence[float] | None = None,
-    accurate: str = "highest",
 ) -> Family:
     """Measure every candidate for s on the calibration split and select two of them.
 
     The family holds, in this order:
 
     - `full`: every example uses the full depth;
-    - `accurate`: the highest accuracy, which is how the paper selects s; of equally accurate points the cheapest. With
-      `beyond-noise`, it is `full` unless it is better by two standard errors and costs at most 1;
+    - `accurate`: the highest accuracy, which is how the paper selects s; of equally accurate points the cheapest;
     - `economic`: the cheapest point that is at most `tolerance_points` less accurate than `full`; of equally cheap
       points the most accurate;
     - one point per candidate, named after it: `s=0.85`, `s=1.5/C`; none for a plain network, which has one exit.
@@ -45,7 +39,6 @@ def line_search(
         candidates: values of s, as numbers or multiples of 1/C.
         tolerance_points: largest accuracy loss of `economic`, in percentage points.
         confidence_scale: one scale for all exits or one per exit; the scale of the table by default.
-        accurate: `highest` or `beyond-noise`.
     """
     require_calibration(table)
     if not candidates:
@@ -63,24 +56,9 @@ def line_search(
         if table.exits > 1  # a plain network has nothing to decide
     ]
     eligible = [full, *searched]
-    if accurate == "beyond-noise":
-        better = [full, *(point for point in searched if _is_better(confidences, point, full))]
-    else:
-        better = eligible
-    best = most_accurate(better).renamed("accurate")
+    best = most_accurate(eligible).renamed("accurate")
     economic = _cheapest(eligible, full.expected.balanced_accuracy - tolerance_points / 100).renamed("economic")
     return Family.of(table, [full, best, economic, *searched], confidence_scale=confidences.confidence_scale)
-
-
-def _is_better(confidences: ExitConfidences, point: OperatingPoint, full: OperatingPoint) -> bool:
-    """Whether a point costs at most 1 and has a higher balanced accuracy than full depth by two standard errors."""
-    table = confidences.table
-    if point.expected.mean_cost > 1.0 + ROUNDING:
-        return False
-    early_N, full_N = (replay(confidences, one.policy).prediction_N == table.labels_N for one in (point, full))
-    balanced = replace(table, target_C=np.ones(table.classes))
-    gain, error = mean_and_error(early_N.astype(float) - full_N, balanced.example_weights())
-    return gain > 2 * error and gain > 0
 
 
 def named_thresholds(candidates: Sequence[str | float], classes: int) -> dict[str, float]:

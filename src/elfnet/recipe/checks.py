@@ -21,6 +21,7 @@ AUTOMATIC_SETTINGS = (
     "model.backbone",
     "model.head_filters",
     "train.batch_size",
+    "train.compile",
     "train.epochs",
 )
 """Settings that can be chosen from the data."""

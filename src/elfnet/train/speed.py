@@ -14,7 +14,7 @@ import torch
 from lightning_fabric import Fabric
 from lightning_fabric.strategies.single_device import SingleDeviceStrategy
 
-from elfnet.data.images.transforms import available_cores, workers_of
+from elfnet.data.images.transforms import workers_of
 from elfnet.data.loading.normalise import Normalisation
 from elfnet.data.splits import Splits
 from elfnet.models.build import network_of
@@ -26,15 +26,11 @@ from elfnet.run.info import Machine
 from elfnet.train.build import assemble
 from elfnet.train.distributed import DistributedContext
 from elfnet.train.logging import Silent
-from elfnet.train.machine import choose_machine, fabric_precision, tune_malloc
+from elfnet.train.machine import fabric_precision, tune_malloc
 from elfnet.train.prepare import Origin, Prepared, build_objective
 
 TIMED_STEPS, TIMED_BATCH, TIMED_LARGE_BATCH = 4, 64, 16
 """Steps that are timed after the first, and their images at most: small ones, and large ones, which take long."""
-COMPILED = 0.8
-"""Time of a compiled step relative to an eager one."""
-TRACE_SECONDS, BUILD_SECONDS, COMPILE_AGAIN_SECONDS = 25.0, 45.0, 8.0
-"""Compiling: tracing in this process, building by processes that share the cores, and the same network once more."""
 SAVED_PER_SECOND = 200e6
 """Bytes of a checkpoint that are hashed and written per second."""
 FINISH_SECONDS = 15.0
@@ -59,7 +55,10 @@ def cost_of(model: ModelRecipe, classes: int, side: int) -> NetworkCost:
 
 
 class Speed:
-    """The speed of this machine, from a few timed steps; other image sizes are estimated by their multiply-adds."""
+    """The speed of this machine, from a few timed steps; other image sizes are estimated by their multiply-adds.
+
+    The steps are not compiled. A run that compiles takes about a minute for it, and less time afterwards.
+    """
 
     def __init__(self, recipe: Recipe, splits: Splits, machine: Machine, classes: int) -> None:
         # Timing large images takes as long as training on them, and the smallest candidate predicts the others.
@@ -72,22 +71,21 @@ class Speed:
 
     def epoch_seconds(self, recipe: Recipe, facts: DataFacts) -> float:
         """Estimated time of an epoch, with its evaluation and its checkpoint; of all networks with cross-fitting."""
-        own = self._seconds(recipe, facts, trained=facts.images, scored=facts.calibration)
+        own = self._seconds(recipe, trained=facts.images, scored=facts.calibration)
         folds = recipe.data.cross_fitting
         if not folds:
             return own
         part = facts.images / folds
-        return own + folds * self._seconds(recipe, facts, trained=facts.images - part, scored=part)
+        return own + folds * self._seconds(recipe, trained=facts.images - part, scored=part)
 
-    def _seconds(self, recipe: Recipe, facts: DataFacts, *, trained: float, scored: float) -> float:
+    def _seconds(self, recipe: Recipe, *, trained: float, scored: float) -> float:
         """Estimated time of an epoch of one network, with its checkpoint."""
         train = recipe.train
         scored = scored / train.evaluate_every
         parameters = network_of(recipe.model, classes=self._classes, image_channels=3).parameters()
         state = 3 if train.optimizer == "adamw" else 2
         saved = 4 * state * sum(parameter.numel() for parameter in parameters) / SAVED_PER_SECOND
-        compiled = COMPILED if self._compiles(recipe, facts) else 1.0
-        return self._pass_seconds(recipe, trained, compiled) + self._pass_seconds(recipe, scored, 1 / 3) + saved
+        return self._pass_seconds(recipe, trained, 1.0) + self._pass_seconds(recipe, scored, 1 / 3) + saved
 
     def _pass_seconds(self, recipe: Recipe, images: float, part: float) -> float:
         """Time to show images once; `part` is the share of a training step, a third for its forward pass alone."""
@@ -103,26 +101,10 @@ class Speed:
         return total_epochs(recipe) * self.epoch_seconds(recipe, facts) + self.fixed_seconds(recipe, facts)
 
     def fixed_seconds(self, recipe: Recipe, facts: DataFacts) -> float:
-        """Estimated time of what does not depend on the number of epochs: compiling, evaluation and the report."""
+        """Estimated time of what does not depend on the number of epochs: evaluation and the report."""
         folds = recipe.data.cross_fitting
-        compiling = 0.0
-        if self._compiles(recipe, facts):
-            compiling = TRACE_SECONDS + BUILD_SECONDS / available_cores() + COMPILE_AGAIN_SECONDS * folds
         evaluated = facts.test + (facts.images if folds else facts.calibration)
-        return compiling + self._pass_seconds(recipe, evaluated, 1 / 3) + FINISH_SECONDS
-
-    def _compiles(self, recipe: Recipe, facts: DataFacts) -> bool:
-        train = recipe.train
-        work = cost_of(recipe.model, self._classes, recipe.data.image_size).to_exit[-1]
-        return choose_machine(
-            device=train.device,
-            precision=train.precision,
-            compile=train.compile,
-            channels_last=train.channels_last,
-            threads=train.threads,
-            work=work * facts.images * total_epochs(recipe),
-            batch_shrinks=recipe.exits.after_exit == "drop",
-        ).compile
+        return self._pass_seconds(recipe, evaluated, 1 / 3) + FINISH_SECONDS
 
 
 class _Clock(Silent):
