@@ -225,7 +225,8 @@ INTRODUCTION = """# Do the defaults keep their word
 `elfnet train folder --data.root DATA` (rows: `elfnet train features`) with defaults only, beside
 `benchmarks/hand_written_cnn.py` (rows: a perceptron) on the same files. DATA has `train` and `test`; the clothing
 photos also have `validation`, which is the calibration split, and which the network by hand does not use. Balanced
-accuracy on the test split in %, at full depth and at half the cost. Times are wall-clock minutes of this machine, with
+accuracy on the test split in %, at full depth, at the default point (which answers if none is named) and at half the
+cost. Times are wall-clock minutes of this machine, with
 its load before the run; interrupted runs count the time that they ran. Where other work held a run up, its processor
 time per thread tells more than the time taken. Written by `python results/measure_defaults.py`, one JSON file per cell.
 
@@ -245,8 +246,9 @@ def row(one: dict[str, Any]) -> list[str]:
         one["data"],
         str(one["seed"]),
         f"{full:.1f}",
+        f"{default_accuracy(one):.1f}",
         f"{hand:.1f}",
-        f"{full - hand:+.1f}",
+        f"{default_accuracy(one) - hand:+.1f}",
         "-" if half is None else f"{half:.1f} (at {defaults['mean_cost'][HALF]:.2f})",
         "-" if half is None else f"{half - hand:+.1f}",
         "-" if announced is None else f"{announced / 60:.1f}",
@@ -262,14 +264,15 @@ def row(one: dict[str, Any]) -> list[str]:
 def write_page() -> None:
     """Write the table of all records, and what holds of the aims."""
     records = [json.loads(file.read_text()) for file in sorted(HERE.glob("*.json"))]
-    heads = ["data", "seed", "defaults", "by hand", "difference", "half the cost", "minus by hand"]
+    heads = ["data", "seed", "full depth", "default point", "by hand", "default minus by hand"]
+    heads += ["half the cost", "half minus by hand"]
     heads += ["announced, min", "taken, min", "taken / announced", "processor time / announced"]
     heads += ["inside 95 % interval", "points by", "load"]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     lines += [f"| {' | '.join(row(one))} |" for one in records]
     points = [point for one in records for point in one["defaults"]["intervals"]]
     inside = sum(point["low"] <= point["test"] <= point["high"] for point in points)
-    full = [one["defaults"]["balanced_accuracy"]["full"] - _hand(one) for one in records]
+    gains = [default_accuracy(one) - _hand(one) for one in records]
     half = [one["defaults"]["balanced_accuracy"].get(HALF, -np.inf) - _hand(one) for one in records]
     timed = [one["defaults"] for one in records if one["defaults"]["announced_seconds"]]
     on_time = sum(0.7 <= one["seconds"] / one["announced_seconds"] <= 1.3 for one in timed)
@@ -277,13 +280,19 @@ def write_page() -> None:
     share = f" ({100 * inside / len(points):.0f} %, aim 90 %)" if points else ""
     lines += [
         "",
-        f"- At least as accurate as by hand: {sum(gain >= 0 for gain in full)} of {len(records)} cells.",
+        f"- At least as accurate as by hand: {sum(gain >= 0 for gain in gains)} of {len(records)} cells.",
         f"- At half the cost within one point of it: {sum(gain >= -1 for gain in half)} of {len(records)}.",
         f"- Within the announced time ± 30 %: {on_time} of {len(timed)}.",
         f"- Test accuracy inside the stated interval: {inside} of {len(points)} points{share}.",
         f"- Not measured yet: {', '.join(missing) or '-'}.",
     ]
     (HERE / "README.md").write_text("\n".join([INTRODUCTION, *lines]) + "\n")
+
+
+def default_accuracy(one: dict[str, Any]) -> float:
+    """The accuracy of the default point, which answers if none is named."""
+    accuracies: dict[str, float] = one["defaults"]["balanced_accuracy"]
+    return accuracies[one["defaults"]["default_point"]]
 
 
 def _hand(one: dict[str, Any]) -> float:
