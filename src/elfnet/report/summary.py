@@ -152,8 +152,9 @@ def _accuracy(record: RunRecord) -> str:
             examples = "by cross-fitting" if record.family.split == CROSS_FITTING else "on the calibration split"
             sentences.append(f"{subject}: full depth, because no threshold was better {examples}.")
             continue
+        source = "thresholds per exit" if chosen in names else chosen
         sentences.append(
-            f"{subject} ({chosen}): {fmt.percent(point.accuracy)} % correct at a mean cost of "
+            f"{subject} ({source}): {fmt.percent(point.accuracy)} % correct at a mean cost of "
             f"{fmt.cost(point.mean_cost)}, {_versus(point.mean_cost, full.mean_cost)}; at most "
             f"{fmt.cost(point.worst_cost)}."
         )
