@@ -226,9 +226,9 @@ INTRODUCTION = """# Do the defaults keep their word
 `benchmarks/hand_written_cnn.py` (rows: a perceptron) on the same files. DATA has `train` and `test`; the clothing
 photos also have `validation`, which is the calibration split, and which the network by hand does not use. Balanced
 accuracy on the test split in %, at full depth, at the default point (which answers if none is named) and at half the
-cost. Times are wall-clock minutes of this machine, with
-its load before the run; interrupted runs count the time that they ran. Where other work held a run up, its processor
-time per thread tells more than the time taken. Written by `python results/measure_defaults.py`, one JSON file per cell.
+cost. Times are wall-clock minutes of this machine, with its load before the run; interrupted runs count the time that
+they ran. Where other work held a run up, its processor time per thread tells more than the time taken. Written by
+`python results/measure_defaults.py`, one JSON file per cell.
 
 Held out, and run once at the end: `cifar10-lt`.
 """
