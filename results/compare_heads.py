@@ -33,7 +33,8 @@ INTRODUCTION = f"""# What cheaper exit heads cost in accuracy
 Exit heads of each kind on one frozen backbone: the ResNet-32 of `cifar100-lt/joint-ce-drw` (40 epochs, seed 0, ratio
 100), heads learnt for {EPOCHS} epochs with balanced softmax and a cosine schedule. Accuracy of each early exit alone on
 the 10,000 test images, in %. Cost: multiply-adds of the head, in % of the plain backbone. The backbone was trained
-together with heads of the first kind, which may favour them. Written by `python results/compare_heads.py`, one JSON
+together with heads of the first kind, which may favour them. `grid` has no batch norm and did not learn at this
+learning rate (SGD, 0.1); it is made for AdamW, see `resnet9`. Written by `python results/compare_heads.py`, one JSON
 file per kind.
 """
 
