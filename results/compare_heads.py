@@ -19,7 +19,7 @@ from elfnet.train.run import train_recipe
 
 HERE = Path(__file__).parent / "heads"
 EPOCHS = 8
-KINDS = {
+KINDS: dict[str, dict[str, Any]] = {
     "conv, 64 filters": {"model.exit_head": "conv", "model.head_filters": 64},
     "conv, 48 filters": {"model.exit_head": "conv", "model.head_filters": 48},
     "separable, 64 filters": {"model.exit_head": "separable", "model.head_filters": 64},
