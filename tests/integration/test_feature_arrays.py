@@ -85,8 +85,12 @@ def test_the_run_is_exported(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"rows are float64 of shape \(250, 60\), the network needs float32"):
         model.classify(codes_NF.astype(np.float64))
     triton = ["export", str(run.root), "--overwrite", "--triton", str(tmp_path / "models")]
+    before = path.read_bytes()
     for words in (["predict", str(path), "cat.png"], ["serve", str(path)], triton):
         assert main(words) == 2
+    # Refused before the export, not after it.
+    assert path.read_bytes() == before
+    assert not (run.root / "run.onnx").exists()
     with pytest.raises(RequestError, match="feature rows, not on images; leave out --image-input"):
         export_run(run, tmp_path / "other.onnx", image_input="float32")
 

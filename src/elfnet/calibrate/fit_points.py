@@ -87,9 +87,9 @@ class FamilyRequest:
         floors_points: accuracy losses X against full depth, in percentage points. Each gives the point `within-X` (loss
             over all examples) and the point `worst-group-within-X` (accuracy of the worst frequency group).
         mix: the class mix that points are chosen for; see `weighted_to`.
-        accurate: `beyond-noise`: the point `accurate` is the most accurate of all that cost at most 1 and are better
-            than full depth by two standard errors, and `full` if there is none; `highest`: it is the most accurate of
-            the line search, as the paper chooses s.
+        accurate: `beyond-noise`: the point `accurate` is the most accurate of the line search and of the best
+            thresholds per exit, at a cost of at most 1, and `full` unless it is better than that by two standard
+            errors; `highest`: it is the most accurate of the line search, as the paper chooses s.
         scales: `own`, `fitted` or `auto`; see `choose_confidence`.
         combine: `on`, `off` or `auto`; see `choose_confidence`.
         adjust: whether the logits of all points are adjusted.
