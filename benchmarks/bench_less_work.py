@@ -1,8 +1,8 @@
 """What a training with fewer multiply-adds costs: resizing, pruning and `drop` against the plain network.
 
-    python benchmarks/bench_less_work.py RUN PLAIN
+    python benchmarks/bench_less_work.py RUN PLAIN [RUN PLAIN ...]
 
-RUN and PLAIN are finished runs of the same data and length, trained one after the other on a machine that did nothing
+RUN and PLAIN are finished runs of the same data and length, trained one after the other on a core that did nothing
 else. Multiply-adds are counted from the log: examples shown, the exits that they visited (with
 `exits.after_exit=drop`; else all), and the size of the images. Accuracy is that of the calibration split at full depth.
 """
@@ -38,30 +38,46 @@ def _training(log: Sequence[EpochRecord]) -> list[EpochRecord]:
     return [record for record in log if record.stage in (None, "training")]
 
 
+def training_seconds(run: RunDirectory) -> float:
+    """Of all epochs, without a second stage."""
+    return sum(record.seconds for record in _training(run.log()))
+
+
 def accuracy(run: RunDirectory) -> float:
     table = evaluate_run(run, "calibration")
     return float((table.logits_NEC[:, -1].argmax(axis=1) == table.labels_N).mean())
 
 
+def compare(run: RunDirectory, plain: RunDirectory) -> dict[str, object]:
+    """Of the training with less work, relative to the plain network's."""
+    recipe = run.recipe()
+    work, seconds = ([measure(one) for one in (run, plain)] for measure in (multiply_adds, training_seconds))
+    return {
+        "data": f"{recipe.data.source}, {run.info().data.train} images, augmentation {recipe.data.augment}",
+        "schedule": recipe.train.schedule,
+        "epochs": recipe.train.epochs,
+        "settings": {
+            "train.resize_start": recipe.train.resize_start,
+            "train.prune": recipe.train.prune,
+            "exits.after_exit": recipe.exits.after_exit,
+        },
+        "multiply-adds relative to plain (aim: at most 0.5)": round(work[0] / work[1], 3),
+        "time relative to plain (aim: at most 0.5)": round(seconds[0] / seconds[1], 3),
+        "calibration accuracy": {"run": round(accuracy(run), 4), "plain": round(accuracy(plain), 4)},
+    }
+
+
 def main() -> None:
-    if len(sys.argv) != 3:
+    places = [Path(word) for word in sys.argv[1:]]
+    if not places or len(places) % 2:
         sys.exit(__doc__)
-    run, plain = (open_run(Path(word)) for word in sys.argv[1:])
-    seconds = {one.root: sum(record.seconds for record in _training(one.log())) for one in (run, plain)}
-    settings = run.recipe()
+    pairs = [(open_run(run), open_run(plain)) for run, plain in zip(places[::2], places[1::2], strict=True)]
     write_results(
         "less_work",
         {
-            "what": "a whole training against that of the plain network: counted multiply-adds, time, accuracy",
-            "epochs": settings.train.epochs,
-            "settings": {
-                "train.resize_start": settings.train.resize_start,
-                "train.prune": settings.train.prune,
-                "exits.after_exit": settings.exits.after_exit,
-            },
-            "multiply-adds relative to plain (aim: at most 0.5)": round(multiply_adds(run) / multiply_adds(plain), 3),
-            "time relative to plain (aim: at most 0.5)": round(seconds[run.root] / seconds[plain.root], 3),
-            "calibration accuracy": {"run": round(accuracy(run), 4), "plain": round(accuracy(plain), 4)},
+            "what": "a whole training with less work against that of the plain network: counted multiply-adds, time, "
+            "accuracy",
+            "trainings": [compare(run, plain) for run, plain in pairs],
         },
     )
 
