@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from elfnet.calibrate.fit_points import FamilyRequest, fit_family
+from elfnet.calibrate.family_request import FamilyRequest
+from elfnet.calibrate.fit_points import fit_family
 from elfnet.evaluate.exit_table import ExitTable
 from timing import write_results
 

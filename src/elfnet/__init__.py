@@ -11,7 +11,8 @@ from elfnet.version import __version__
 
 if TYPE_CHECKING:
     from elfnet.calibrate.confidence_scale import fit_scales
-    from elfnet.calibrate.fit_points import FamilyRequest, fit_family
+    from elfnet.calibrate.family_request import FamilyRequest
+    from elfnet.calibrate.fit_points import fit_family
     from elfnet.calibrate.per_exit_search import geometric_policy, thresholds_for_budget, thresholds_for_floor
     from elfnet.calibrate.point_family import Family
     from elfnet.calibrate.risk.control import control_risk, control_risks
@@ -47,7 +48,7 @@ _HOME = {
     "ELFClassifier": "elfnet.estimator.classifier",
     "ExitTable": "elfnet.evaluate.exit_table",
     "Family": "elfnet.calibrate.point_family",
-    "FamilyRequest": "elfnet.calibrate.fit_points",
+    "FamilyRequest": "elfnet.calibrate.family_request",
     "LatencyController": "elfnet.inference.controller.controllers",
     "Model": "elfnet.inference.model",
     "Prediction": "elfnet.inference.model",

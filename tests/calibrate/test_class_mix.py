@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from elfnet.calibrate.class_mix import exits_that_beat_the_last, mean_and_error, parse_mix, weighted_to
-from elfnet.calibrate.fit_points import FamilyRequest, RiskPoints, fit_family
+from elfnet.calibrate.family_request import FamilyRequest, RiskPoints
+from elfnet.calibrate.fit_points import fit_family
 from elfnet.calibrate.line_search import measured_point
 from elfnet.calibrate.per_exit_search import family_for_budgets, thresholds_for_floor
 from elfnet.calibrate.point_family import Family

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elfnet.calibrate.fit_points import Adjust, FamilyRequest, RiskPoints, fit_family, spaced_budgets
+from elfnet.calibrate.family_request import Adjust, FamilyRequest, RiskPoints
+from elfnet.calibrate.fit_points import fit_family, spaced_budgets
 from elfnet.calibrate.measured_cost import MeasuredCost
 from elfnet.calibrate.point_family import Family
 from elfnet.calibrate.run import results_on

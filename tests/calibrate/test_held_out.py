@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from elfnet.calibrate.fit_points import FamilyRequest, RiskPoints, fit_family
+from elfnet.calibrate.family_request import FamilyRequest, RiskPoints
+from elfnet.calibrate.fit_points import fit_family
 from elfnet.calibrate.held_out import held_out_accuracies, interval
 from elfnet.calibrate.run import with_held_out
 from elfnet.data.folds import stratified_folds

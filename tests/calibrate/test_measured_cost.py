@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from elfnet.calibrate.fit_points import FamilyRequest, fit_family
+from elfnet.calibrate.family_request import FamilyRequest
+from elfnet.calibrate.fit_points import fit_family
 from elfnet.calibrate.measured_cost import MeasuredCost, TimeBudget, parse_budget
 from elfnet.calibrate.point_family import Family
 from elfnet.errors import RequestError, WorkError

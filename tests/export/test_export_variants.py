@@ -16,7 +16,8 @@ import pytest
 from numpy.typing import NDArray
 
 import elfnet
-from elfnet.calibrate.fit_points import FamilyRequest, fit_family
+from elfnet.calibrate.family_request import FamilyRequest
+from elfnet.calibrate.fit_points import fit_family
 from elfnet.data.build import load_splits
 from elfnet.data.loading.normalise import Normalisation
 from elfnet.errors import RequestError

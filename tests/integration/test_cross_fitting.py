@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from elfnet.calibrate.cross_fitting import cross_fitted_table
-from elfnet.calibrate.fit_points import RiskPoints, request_from_recipe
+from elfnet.calibrate.family_request import RiskPoints, request_from_recipe
 from elfnet.calibrate.run import calibrate_run, measure_run
 from elfnet.data import build
 from elfnet.data.build import load_splits

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 import elfnet
-from elfnet.calibrate.fit_points import FamilyRequest, fit_family
+from elfnet.calibrate.family_request import FamilyRequest
+from elfnet.calibrate.fit_points import fit_family
 from elfnet.calibrate.point_family import Family
 from elfnet.calibrate.run import calibrate_run, measure_run
 from elfnet.errors import RequestError, WorkError

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elfnet.calibrate.fit_points import FamilyRequest
+from elfnet.calibrate.family_request import FamilyRequest
 from elfnet.calibrate.run import calibrate_run, measure_run
 from elfnet.data import build
 from elfnet.data.build import fewer_than_requested, load_source

@@ -10,7 +10,8 @@ from elfnet.lazy import lazy_names
 
 if TYPE_CHECKING:
     from elfnet.calibrate.confidence_scale import fit_scales
-    from elfnet.calibrate.fit_points import FamilyRequest, fit_family
+    from elfnet.calibrate.family_request import FamilyRequest
+    from elfnet.calibrate.fit_points import fit_family
     from elfnet.calibrate.operating_point import OperatingPoint
     from elfnet.calibrate.per_exit_search import geometric_policy, thresholds_for_budget, thresholds_for_floor
     from elfnet.calibrate.point_family import Family
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "Family": "elfnet.calibrate.point_family",
-    "FamilyRequest": "elfnet.calibrate.fit_points",
+    "FamilyRequest": "elfnet.calibrate.family_request",
     "OperatingPoint": "elfnet.calibrate.operating_point",
     "calibrate_run": "elfnet.calibrate.run",
     "control_risk": "elfnet.calibrate.risk.control",

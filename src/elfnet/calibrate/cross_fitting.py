@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from elfnet.calibrate.fit_points import FamilyRequest, RiskPoints
+from elfnet.calibrate.family_request import FamilyRequest, RiskPoints
 from elfnet.calibrate.risk.bounds import METHODS, fewest_examples
 from elfnet.calibrate.risk.losses import loss_form
 from elfnet.errors import RequestError, WorkError

@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from elfnet.calibrate.class_mix import weighted_to
 from elfnet.calibrate.cross_fitting import cross_fitted_table, without_promises
-from elfnet.calibrate.fit_points import FamilyRequest, RiskPoints, fit_family, fixed_family, request_from_recipe
+from elfnet.calibrate.family_request import FamilyRequest, RiskPoints, request_from_recipe
+from elfnet.calibrate.fit_points import fit_family, fixed_family
 from elfnet.calibrate.held_out import FOLDS, held_out_accuracies
 from elfnet.calibrate.measured_cost import MeasuredCost
 from elfnet.calibrate.point_family import MULTIPLY_ADDS, Family

@@ -9,7 +9,7 @@ from elfnet.cli.arguments import Parser, budgets, numbers, positive
 from elfnet.cli.output import console, points_table, print_json
 
 if TYPE_CHECKING:
-    from elfnet.calibrate.fit_points import FamilyRequest
+    from elfnet.calibrate.family_request import FamilyRequest
     from elfnet.run.directory import RunDirectory
 
 
@@ -168,7 +168,7 @@ def run(words: Sequence[str]) -> int:
 
 def _request(args: argparse.Namespace, directory: "RunDirectory") -> "FamilyRequest":
     from elfnet.calibrate.class_mix import parse_mix
-    from elfnet.calibrate.fit_points import DEFAULT_EPSILONS, FamilyRequest, RiskPoints, adjust_from_recipe
+    from elfnet.calibrate.family_request import DEFAULT_EPSILONS, FamilyRequest, RiskPoints, adjust_from_recipe
 
     recipe = directory.recipe()
     return FamilyRequest(

@@ -13,7 +13,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from elfnet import atomic
-from elfnet.calibrate.fit_points import FamilyRequest, fit_family
+from elfnet.calibrate.family_request import FamilyRequest
+from elfnet.calibrate.fit_points import fit_family
 from elfnet.calibrate.point_family import Family
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable

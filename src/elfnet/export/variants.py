@@ -22,7 +22,8 @@ from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, Q
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from torch import Tensor
 
-from elfnet.calibrate.fit_points import fit_family, request_from_recipe
+from elfnet.calibrate.family_request import request_from_recipe
+from elfnet.calibrate.fit_points import fit_family
 from elfnet.calibrate.point_family import Family
 from elfnet.data.loading.build import evaluation_batches
 from elfnet.data.loading.normalise import Normalisation

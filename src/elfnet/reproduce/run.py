@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from elfnet import atomic
-from elfnet.calibrate.fit_points import request_from_recipe
+from elfnet.calibrate.family_request import request_from_recipe
 from elfnet.calibrate.run import calibrate_run, measure_run
 from elfnet.errors import ElfnetError, RequestError
 from elfnet.recipe.load import save_recipe, validate_recipe
