@@ -24,10 +24,11 @@ from elfnet.data.build import load_splits
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.policy_replay import ExitConfidences, compute_confidences, replay
 from elfnet.exits.policy import NEVER
+from elfnet.inference.bundle.one_file import open_one_file
 
 HERE = Path(__file__).parent
 NETWORKS = {"cifar10-lt": "elf-strong", "cifar100-lt": "joint-strong"}
-BUDGETS = (0.3, 0.5, 0.7, 0.9)
+BUDGETS = (0.4, 0.5, 0.7, 0.9)
 DRAWS = 10
 CELLS = 2**15
 # Largest and smallest number of calibration images per class.
@@ -35,18 +36,19 @@ SPLITS = {
     "cifar10-lt": [(40, 2), (120, 6), (20, 20), (120, 120)],
     "cifar100-lt": [(12, 2), (12, 12)],
 }
-HEAD_COST_E = np.array([0.0125, 0.012, 0.012, 0.0])
-"""Cost of the heads of these networks relative to the plain ResNet-32, to three digits."""
 
 
 def calibration_table(name: str) -> ExitTable:
     """The exit table of the calibration split, computed by the exported network with one exit forced at a time."""
     splits = load_splits(load_recipe(f"{name}/{NETWORKS[name]}", {"data.ratio": 100}).data)
     images: Any = splits.calibration
-    session = onnxruntime.InferenceSession(str(HERE.parent / "models" / f"{name}.onnx"))
-    logits, costs = [], []
-    for k in range(len(HEAD_COST_E)):
-        thresholds = np.full((1, len(HEAD_COST_E) - 1), NEVER, dtype=np.float32)
+    file = HERE.parent / "models" / f"{name}.onnx"
+    session = onnxruntime.InferenceSession(str(file))
+    work = open_one_file(file).manifest.multiply_adds
+    head_cost_E = np.array(work.heads) / work.plain
+    logits = []
+    for k in range(len(head_cost_E)):
+        thresholds = np.full((1, len(head_cost_E) - 1), NEVER, dtype=np.float32)
         thresholds[0, k:] = 0.0
         probabilities = []
         for start in range(0, len(images.labels_N), 100):
@@ -54,15 +56,13 @@ def calibration_table(name: str) -> ExitTable:
             found = session.run(["probabilities", "exit", "cost"], {"images": batch, "thresholds": thresholds})
             assert (found[1] == k + 1).all()
             probabilities.append(found[0])
-        costs.append(float(found[2][0]))
         logits.append(np.log(np.maximum(np.concatenate(probabilities), 1e-12)))
-    early_heads_E = np.concatenate([[0.0], np.cumsum(HEAD_COST_E[:-1])])
     return ExitTable(
         logits_NEC=np.stack(logits, axis=1).astype(np.float32),
         labels_N=images.labels_N,
-        cost_E=np.array(costs) + early_heads_E,
-        head_cost_E=HEAD_COST_E,
-        plain_multiply_adds=69_000_000,
+        cost_E=np.cumsum(np.array(work.stages) / work.plain + head_cost_E),
+        head_cost_E=head_cost_E,
+        plain_multiply_adds=work.plain,
         class_counts_C=np.bincount(splits.train.labels_N),
         class_names=tuple(splits.class_names),
         split="calibration",
