@@ -6,13 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from elfnet.calibrate import fit_points
+from elfnet.calibrate.calibration_table import take_rows
 from elfnet.calibrate.family_request import FamilyRequest, RiskPoints
 from elfnet.calibrate.fit_points import fit_family
-from elfnet.calibrate.held_out import held_out_accuracies, interval
+from elfnet.calibrate.held_out import held_out_accuracies, interval, losses_to_choose_by
 from elfnet.calibrate.run import with_held_out
 from elfnet.data.folds import stratified_folds
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.policy_replay import replay
+from elfnet.evaluate.policy_replay import compute_confidences, replay
 from elfnet.exits.policy import Policy, full_depth
 
 TableFactory = Callable[..., ExitTable]
@@ -113,3 +115,35 @@ def test_intervals_hold_as_often_as_they_say(population: ExitTable) -> None:
             accuracy = float(np.mean([right_N[rows].mean() for rows in rows_of_class]))
             inside.append(point.held_out.low <= accuracy <= point.held_out.high)
     assert np.mean(inside) >= 0.9
+
+
+@pytest.mark.parametrize(("judged", "keeps_to_it"), [(True, True), (False, False)])
+def test_a_loss_is_kept_on_examples_that_did_not_choose_the_thresholds(
+    population: ExitTable, monkeypatch: pytest.MonkeyPatch, judged: bool, keeps_to_it: bool
+) -> None:
+    """Thresholds that lose 2 points on the 250 examples that choose them lose more on others: these are not taken."""
+    if not judged:
+        monkeypatch.setattr(
+            fit_points, "losses_to_choose_by", lambda _table, _compute, limits: {one: one[0] for one in limits}
+        )
+    request = FamilyRequest(search=(0.5,), budgets=(), geometric_budgets=(), floors_points=(2.0,), scales="own")
+    request = replace(request, combine="off", risk=RiskPoints(epsilons=()))
+    lost = []
+    for chosen in np.array_split(np.random.default_rng(0).permutation(population.examples), 12):
+        policy = fit_family(take_rows(population, chosen), request).point("within-2").policy
+        others = take_rows(population, np.setdiff1d(np.arange(population.examples), chosen))
+        full_N = others.logits_NEC[:, -1].argmax(axis=1) == others.labels_N
+        lost.append(full_N.mean() - (replay(others, policy).prediction_N == others.labels_N).mean())
+    assert bool(np.mean(lost) <= 0.02) is keeps_to_it
+
+
+def test_the_loss_to_choose_by_is_the_permitted_one_where_examples_are_many(make_table: TableFactory) -> None:
+    """Exits that all answer alike lose nothing anywhere; nine examples are too few to judge."""
+    table = make_table(3000)
+    logits_NEC = np.repeat(table.logits_NEC[:, -1:], 4, axis=1)
+    limits = [(0.01, None), (0.01, "worst")]
+    assert losses_to_choose_by(replace(table, logits_NEC=logits_NEC), compute_confidences, limits) == {
+        (0.01, None): 0.01,
+        (0.01, "worst"): 0.01,
+    }
+    assert losses_to_choose_by(take_rows(table, np.arange(9)), compute_confidences, limits) == dict.fromkeys(limits)

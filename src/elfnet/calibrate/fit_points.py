@@ -1,18 +1,18 @@
 """Fitting the family of operating points of a model on the calibration split."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from elfnet.calibrate.calibration_table import ROUNDING, require_calibration, take_rows
-from elfnet.calibrate.class_mix import exits_that_beat_the_last, mean_and_error, weighted_to
+from elfnet.calibrate.calibration_table import ROUNDING, require_calibration
+from elfnet.calibrate.class_mix import exits_that_beat_the_last, weighted_to
 from elfnet.calibrate.confidence import choose_confidence
 from elfnet.calibrate.family_request import FamilyRequest, request_from_recipe
+from elfnet.calibrate.held_out import better_beyond_noise, losses_to_choose_by
 from elfnet.calibrate.line_search import fixed_points, line_search, measured_point
 from elfnet.calibrate.measured_cost import MeasuredCost, TimeBudget
-from elfnet.calibrate.operating_point import OperatingPoint, most_accurate
+from elfnet.calibrate.operating_point import OperatingPoint
 from elfnet.calibrate.per_exit_search import (
     family_for_budgets,
     geometric_policy,
@@ -23,15 +23,11 @@ from elfnet.calibrate.point_family import MULTIPLY_ADDS, Family
 from elfnet.calibrate.risk.bounds import TooFewExamplesError
 from elfnet.calibrate.risk.control import control_risks
 from elfnet.calibrate.risk.sequence import per_exit_path
-from elfnet.data.folds import stratified_folds
 from elfnet.errors import RequestError
 from elfnet.evaluate.exit_table import ExitTable
-from elfnet.evaluate.policy_replay import ExitConfidences, compute_confidences, confidences_for_policy, replay
-from elfnet.exits.policy import Policy
+from elfnet.evaluate.policy_replay import ExitConfidences, compute_confidences, confidences_for_policy
+from elfnet.exits.policy import NEVER, Policy
 from elfnet.recipe.schema import Recipe
-
-ACCURATE_FOLDS = 5
-"""Folds of the calibration split that judge whether thresholds per exit are better than full depth."""
 
 
 def fit_family(
@@ -83,13 +79,13 @@ def fit_family(
     ]
     if request.accurate == "beyond-noise":
         full, _, economic = named
-        best = _better_beyond_noise(table, confidence.compute_confidences, full, searched)
+        best = better_beyond_noise(table, confidence.compute_confidences, full, searched)
         named = (full, best.renamed("accurate"), economic)
     risk_points, risk_notes = _risk_points(plain, request)
     points = [
         *named,
         *_budget_points(confidences, request, times),
-        *_floor_points(confidences, request),
+        *_floor_points(table, confidence.compute_confidences, request),
         *risk_points,
         *searched,
         *_geometric_points(plain_exits, request),
@@ -143,45 +139,6 @@ def spaced_budgets(table: ExitTable, step: float) -> tuple[float, ...]:
     return tuple(round(number * step, 6) for number in range(first, last + 1))
 
 
-def _better_beyond_noise(
-    table: ExitTable,
-    compute: Callable[[ExitTable], ExitConfidences],
-    full: OperatingPoint,
-    searched: Sequence[OperatingPoint],
-) -> OperatingPoint:
-    """Return the most accurate point that costs at most 1 and is better than full depth by two standard errors.
-
-    The points are those of the line search, and the best thresholds per exit. The latter have more freedom, so they are
-    judged on examples that did not choose them. If none is better, full depth is returned. Accuracy is balanced
-    accuracy.
-
-    Args:
-        table: exit table of the calibration split.
-        compute: computes the confidences that thresholds per exit compare.
-    """
-    weight_N = replace(table, target_C=np.ones(table.classes)).example_weights()
-    full_N = replay(table, full.policy).prediction_N == table.labels_N
-
-    def is_better(right_N: NDArray[np.bool_]) -> bool:
-        gain, error = mean_and_error(right_N.astype(float) - full_N, weight_N)
-        return gain > 2 * error and gain > 0
-
-    affordable = [point for point in searched if point.expected.mean_cost <= 1.0 + ROUNDING]
-    better = [point for point in affordable if is_better(replay(table, point.policy).prediction_N == table.labels_N)]
-    if table.cost_E[0] <= 1.0:
-        fold_N = stratified_folds(table.labels_N, ACCURATE_FOLDS, seed=0)
-        right_N = np.zeros(table.examples, dtype=np.bool_)
-        for fold in np.unique(fold_N):
-            policy = thresholds_for_budget(compute(take_rows(table, np.flatnonzero(fold_N != fold))), 1.0)
-            left_out = np.flatnonzero(fold_N == fold)
-            part = take_rows(table, left_out)
-            right_N[left_out] = replay(part, policy).prediction_N == part.labels_N
-        if is_better(right_N):
-            confidences = compute(table)
-            better.append(measured_point(confidences, thresholds_for_budget(confidences, 1.0), rule="budget"))
-    return most_accurate([full, *better])
-
-
 def _budget_points(
     confidences: ExitConfidences, request: FamilyRequest, times: MeasuredCost | None
 ) -> list[OperatingPoint]:
@@ -215,24 +172,30 @@ def _geometric_points(confidences: ExitConfidences, request: FamilyRequest) -> l
     return [measured_point(confidences, geometric_policy(confidences, budget), rule="geometric") for budget in budgets]
 
 
-def _floor_points(confidences: ExitConfidences, request: FamilyRequest) -> list[OperatingPoint]:
-    table = confidences.table
-    right_N = confidences.correct_NE[:, -1]
-    group_N, weight_N = table.group_of_class[table.labels_N], table.example_weights()
-    overall = float(np.average(right_N, weights=weight_N))
-    worst = min(
-        float(np.average(right_N[group_N == group], weights=weight_N[group_N == group])) for group in np.unique(group_N)
-    )
-    points = []
+def _floor_points(
+    table: ExitTable, compute: Callable[[ExitTable], ExitConfidences], request: FamilyRequest
+) -> list[OperatingPoint]:
     for lost in request.floors_points:
         if not 0.0 <= lost < 100.0:
             raise RequestError(f"an accuracy loss of {lost:g} percentage points is invalid; give 0 or more, below 100")
-        for name, group, reached in (
-            (f"within-{lost:g}", None, overall),
-            (f"worst-group-within-{lost:g}", "worst", worst),
-        ):
-            policy = thresholds_for_floor(confidences, max(0.0, reached - lost / 100), group=group, name=name)
-            points.append(measured_point(confidences, policy, rule="floor"))
+    groups = {"within": None, "worst-group-within": "worst"}
+    limits = {
+        f"{word}-{lost:g}": (lost / 100, group) for lost in request.floors_points for word, group in groups.items()
+    }
+    if not limits:
+        return []
+    chosen_by = losses_to_choose_by(table, compute, list(limits.values()))
+    confidences = compute(table)
+    full = measured_point(confidences, confidences.uniform("full", NEVER), rule="floor").expected
+    reached = {None: full.accuracy, "worst": min(one for one in full.accuracy_by_group.values() if one is not None)}
+    points = []
+    for name, (lost, group) in limits.items():
+        loss = chosen_by[lost, group]
+        if loss is None:
+            policy = confidences.uniform(name, NEVER)
+        else:
+            policy = thresholds_for_floor(confidences, max(0.0, reached[group] - loss), group=group, name=name)
+        points.append(measured_point(confidences, policy, rule="floor"))
     return points
 
 

@@ -11,7 +11,6 @@ from typing import Any, Self
 
 from pydantic import JsonValue
 
-from elfnet.calibrate.held_out import HeldOut
 from elfnet.errors import RequestError
 from elfnet.exits.logit_adjustment import LogitAdjustment
 from elfnet.exits.policy import Measure, Policy
@@ -23,6 +22,21 @@ RULES = ("full depth", "line search", "geometric", "budget", "floor", "risk cont
 """How the thresholds of a point were found. The thresholds of `fixed` points were given by the user."""
 
 Numbers = tuple[float, ...]
+
+
+class HeldOut(Strict):
+    """Accuracy at the class mix of the calibration, and its 95 % interval.
+
+    Attributes:
+        accuracy: mean over the held-out examples, weighted to the class mix.
+        low, high: ends of the interval.
+        n: number of held-out examples.
+    """
+
+    accuracy: float
+    low: float
+    high: float
+    n: int
 
 
 class StoredPolicy(Strict):
