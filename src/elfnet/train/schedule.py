@@ -183,5 +183,5 @@ class ProgressiveResizing:
         """Resize images (B, K, H, W) to the side of the epoch, bilinear with anti-aliasing."""
         if self.share(epoch) == 1.0 or not len(images):
             return images
-        size = self.size(*images.shape[-2:], epoch)
+        size = self.size(images.shape[2], images.shape[3], epoch)
         return functional.interpolate(images, size=size, mode="bilinear", antialias=True)
