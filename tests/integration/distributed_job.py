@@ -35,10 +35,11 @@ from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import Recipe
 from elfnet.train.distributed import DistributedContext, SharedRequestError
+from elfnet.train.example_pruning import ExitHistory, Pruning, PruningSettings
 from elfnet.train.forward import ExitingForward
 from elfnet.train.launch import Launch, start
 from elfnet.train.loop import Trainer
-from elfnet.train.optimizer import build_optimizer
+from elfnet.train.optimizer import WeightAverage, build_optimizer
 from elfnet.train.run import train_recipe
 from elfnet.train.schedule import Schedule
 
@@ -54,6 +55,7 @@ CASES: dict[str, dict[str, Any]] = {
     "mixup": {"left": "mask", "accumulate": 2, "mix": "mixup"},
     "cutmix": {"left": "mask", "mix": "cutmix"},
     "cmo": {"left": "drop", "mix": "cmo", "sampler": "square-root"},
+    "less work": {"left": "drop", "mix": "cutmix", "prune": True},
 }
 
 
@@ -90,6 +92,13 @@ def mixing_of(mix: str) -> PairMixing | None:
     return {"": None, "mixup": Mixup(schedule), "cutmix": CutMix(schedule)}[mix]
 
 
+def pruning_of(processes: DistributedContext) -> Pruning:
+    """After one epoch at the first exit, half of the easy examples are left out."""
+    settings = PruningSettings(share=0.5, patience=1, floor=2, until=0.75)
+    history = ExitHistory(len(labels()), torch.device("cpu"), processes.all_reduce)
+    return Pruning(settings, history, labels(), seed=1, epochs=EPOCHS)
+
+
 def network(inputs: int = FEATURES) -> StagedNetwork:
     torch.manual_seed(5)
     first = nn.Sequential(nn.Flatten(), nn.Linear(inputs, 8), nn.GroupNorm(2, 8), nn.Tanh())
@@ -115,10 +124,14 @@ def trajectory(
     distil: float = 0,
     experts: bool = False,
     mix: str = "",
+    prune: bool = False,
 ) -> tuple[list[Tensor], list[dict[str, Any]], list[bool]]:
     """Weights after every epoch, the log, and whether anyone of this process's share reached the last exit, by step."""
     trained = network_with_experts() if experts else network(16 if mix in ("cutmix", "cmo") else FEATURES)
     mixing = mixing_of(mix)
+    processes = DistributedContext(fabric)
+    average = WeightAverage(trained, 0.9) if prune else None
+    pruning = pruning_of(processes) if prune else None
     forward = ExitingForward(trained, TrainingRule(threshold=0.4), after_exit=left, equilibrium=experts)
     reached: list[bool] = []
     forward.register_forward_hook(lambda _module, _inputs, outputs: reached.append(bool(outputs[1][-1].any())))
@@ -143,18 +156,22 @@ def trajectory(
             seed=1,
             device=torch.device("cpu"),
             sampler=sampler,
-            shard=DistributedContext(fabric).shard,
+            shard=processes.shard,
             pairing=mixing,
+            selection=pruning,
         ),
         is_head_C=torch.from_numpy(head_classes(np.array(COUNTS))),
         seed=1,
         accumulate=accumulate,
         mixing=mixing,
+        average=average,
+        pruning=pruning,
     )
     weights, log = [], []
     for epoch in range(EPOCHS):
         log.append(trainer.run_epoch(epoch).to_json())
-        weights.append(torch.cat([p.detach().flatten() for p in trained.parameters()]).clone())
+        evaluated = trained if average is None else average.network
+        weights.append(torch.cat([p.detach().flatten() for p in evaluated.parameters()]).clone())
     return weights, log, reached
 
 

@@ -21,7 +21,7 @@ from elfnet.run.directory import RunDirectory
 from elfnet.train.run import train_recipe
 
 SCRIPT = Path(__file__).parent / "distributed_job.py"
-CASES = ("mask", "drop", "accumulate", "balanced", "distilled", "experts", "mixup", "cutmix", "cmo")
+CASES = ("mask", "drop", "accumulate", "balanced", "distilled", "experts", "mixup", "cutmix", "cmo", "less work")
 
 
 def _environment() -> dict[str, str]:
@@ -108,6 +108,12 @@ def test_one_process_ran_out_of_examples_while_the_other_had_some(two: Path) -> 
     first, second = (_found(two, rank)["drop"]["reached"] for rank in range(2))
     assert any(a and not b for a, b in zip(first, second, strict=True))
     assert any(b and not a for a, b in zip(first, second, strict=True))
+
+
+def test_processes_prune_by_what_all_of_them_saw(one: dict[str, Any]) -> None:
+    """Else the case would not show that the history is gathered."""
+    shown = [record["examples"] for record in one["less work"][1]]
+    assert min(shown) < shown[0] == shown[-1]
 
 
 def test_only_the_first_process_writes_and_all_share_a_refusal(two: Path) -> None:

@@ -76,6 +76,37 @@ def test_resumed_equals_uninterrupted(
 
 
 @pytest.mark.slow
+def test_resumed_equals_uninterrupted_with_everything_at_once(tiny: Callable[..., Recipe], tmp_path: Path) -> None:
+    """One stop in each epoch of both stages."""
+    settings: dict[str, Any] = {
+        "train__epochs": 4,
+        "train__optimizer": "adamw",
+        "train__nesterov": False,
+        "train__lr": 0.003,
+        "train__schedule": "one-cycle",
+        "train__warmup_epochs": 60,
+        "train__ema_decay": 0.9,
+        "train__mix": "cmo",
+        "train__mix_probability": 0.5,
+        "train__resize_start": 0.5,
+        "train__prune": 0.5,
+        "train__prune_patience": 1,
+        "train__prune_floor": 2,
+        "exits__train_threshold": "0.11",
+        "exits__after_exit": "drop",
+        "criterion__equilibrium": True,
+        "model__experts": 2,
+        "refit__epochs": 2,
+        "refit__head": "cosine",
+    }
+    recipe = tiny("elf-strong-experts", **settings)
+    whole = train_recipe(recipe, tmp_path / "whole")
+    parts = stopped_and_resumed(recipe, tmp_path / "parts", stops=(1, 2, 3, 4, 5))
+    assert min(record.examples or 0 for record in whole.log()[:4]) < whole.info().data.train
+    assert outcome(parts) == outcome(whole)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("left", ["mask", "drop"])
 def test_resumed_equals_uninterrupted_compiled(tiny: Callable[..., Recipe], tmp_path: Path, left: str) -> None:
     recipe = tiny(train__compile="on", exits__after_exit=left, exits__train_threshold="0.3")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from elfnet.models.build import build_network
+from elfnet.models.build import BACKBONES, build_network
 from elfnet.models.flops import count_cost
 from elfnet.models.resnet9 import ResidualBlock, convolution, resnet9
 
@@ -56,3 +56,12 @@ def test_a_stride_takes_images_of_twice_the_side() -> None:
     assert [tuple(p.shape) for p in small.parameters()] == [tuple(p.shape) for p in large.parameters()]
     assert large.stages[0](torch.zeros(1, 3, 96, 96, device="meta")).shape == (1, 64, 12, 12)
     assert count_cost(large, (3, 96, 96)).plain == pytest.approx(87e6, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["resnet9", "resnet9_s2"])
+def test_smallest_image(name: str) -> None:
+    """Of one pixel less nothing is left."""
+    network, side = build_network(name, classes=10).eval(), BACKBONES[name].smallest_image
+    assert network(torch.zeros(1, 3, side, side)).shape == (4, 1, 10)
+    with pytest.raises(RuntimeError, match="Output size is too small"):
+        network(torch.zeros(1, 3, side - 1, side))

@@ -34,6 +34,12 @@ from elfnet.recipe.load import load_recipe
             {"train.mix": "cutmix", "train.mix_off_epochs": 5, "train.epochs": 10},
             "train.mix_off_epochs=5 leaves none of train.epochs=10 for train.mix=cutmix; lower it",
         ),
+        (
+            "elf-ce",
+            {"train.mix": "cmo", "train.prune": 0.5, "train.mix_off_epochs": 2},
+            "train.prune=0.5 .* train.mix=cmo leaves 2 at the start; set train.mix_off_epochs to "
+            "train.prune_patience=3 or more, or train.mix_probability below 1",
+        ),
         ("bbn", {"model.exits": True}, "model.exits=false"),
         ("bbn", {"criterion.reweight": "inverse"}, "criterion.reweight=none"),
         ("bbn", {"train.mix": "mixup"}, "train.mix=none"),

@@ -136,11 +136,17 @@ def test_unknown_override(override: str, message: str) -> None:
         ("exits.after_exit", "leave", "exits.after_exit=leave: Input should be 'mask' or 'drop'"),
         ("data.ratio", 0.5, "data.ratio=0.5: Input should be greater than or equal to 1"),
         ("model.head_stride", 3, "model.head_stride=3: Input should be 1 or 2"),
+        ("model.head_stride", "3", "model.head_stride=3: Input should be 1 or 2"),
         ("data.counts", [5, 0], "data.counts.1=0: Input should be greater than 0"),
     ],
 )
 def test_a_value_out_of_range_is_named_with_its_reason(setting: str, value: object, reason: str) -> None:
     assert _line("digits/ce", {setting: value}).startswith(f"recipe digits/ce: {reason}")
+
+
+def test_a_choice_of_numbers_may_be_a_word_of_the_command_line() -> None:
+    assert load_recipe("digits/elf-ce", {"model.head_stride": "1"}).model.head_stride == 1
+    assert load_recipe("digits/bbn", {"model.branches": "2"}) == load_recipe("digits/bbn")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The moving average of weights: against its definition, in a run, and after a resume."""
 
 import torch
+from torch import nn
 
 from elfnet.models.build import build_network
 from elfnet.models.staged import StagedNetwork
@@ -28,6 +29,14 @@ def test_weights_and_statistics_against_the_definition() -> None:
     assert average.steps == 6
     for name, value in average.network.state_dict().items():
         assert torch.allclose(value, expected[name], atol=1e-6), name
+
+
+def test_a_network_without_batch_norm_has_no_counters() -> None:
+    network = StagedNetwork([nn.Flatten()], [nn.Linear(4, 2)], classes=2)
+    average = WeightAverage(network, 0.5)
+    average.update(network)
+    averaged, trained = average.network.state_dict(), network.state_dict()
+    assert all(torch.equal(averaged[name], trained[name]) for name in trained)
 
 
 def test_the_average_is_a_network_of_its_own() -> None:

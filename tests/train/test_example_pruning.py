@@ -136,10 +136,19 @@ def test_a_pruned_run_shows_less_and_resumes_bit_for_bit(tiny_settings: dict[str
 
 
 def test_mixed_examples_do_not_enter_the_history(tiny_settings: dict[str, Any], tmp_path: Path) -> None:
-    run = train_recipe(_tiny(tiny_settings, **{"train.mix": "mixup"}), tmp_path / "run")
-    history = load_checkpoint(run.checkpoint("last")).exit_history
-    assert history is not None
-    assert not history.any()
+    """Epochs 2 to 4 of 5 are mixed."""
+    recipe, out = _tiny(tiny_settings, **{"train.mix": "mixup", "train.mix_off_epochs": 1}), tmp_path / "run"
+    histories = []
+    for stop in (1, 4, 5):
+        run = train_recipe(recipe, out, resume=stop > 1, stop_after=lambda done, stop=stop: done == stop)  # type: ignore[misc]
+        histories.append(load_checkpoint(run.checkpoint("last")).exit_history)
+    first, mixed, last = histories
+    assert first is not None
+    assert mixed is not None
+    assert last is not None
+    assert first.any()
+    assert torch.equal(first, mixed)
+    assert not torch.equal(mixed, last)
 
 
 def test_a_floor_that_is_too_high_leaves_the_old_run(tiny_settings: dict[str, Any], tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """How many processes a run has, and what is refused before any is started."""
 
+import logging
 import subprocess
 import sys
 
@@ -40,6 +41,14 @@ def test_one_process_unless_asked() -> None:
     assert Launch(devices=4, num_nodes=2).resolve().world_size == 8
     assert is_first_process()
     assert not restarted()
+
+
+def test_starting_logs_nothing(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fabric's line about the precision would stand before the one line of a refusal."""
+    caplog.set_level(logging.INFO, logger="lightning_fabric")
+    monkeypatch.setattr(logging.getLogger("lightning_fabric"), "propagate", True)
+    start(Launch(), device="cpu", precision="bf16-mixed")
+    assert not caplog.records
 
 
 @pytest.mark.usefixtures("torchrun")

@@ -91,6 +91,18 @@ def test_the_state_goes_on_after_a_restart(factor: float, settings: dict[str, An
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), half.parameters(), strict=True))
 
 
+@pytest.mark.parametrize(("fused", "device"), [(True, "meta"), (False, "cpu")])
+def test_a_fused_step_counts_on_the_device(fused: bool, device: str) -> None:
+    """As on a GPU, for which the device without values stands."""
+    network = torch.nn.Linear(2, 3, bias=False, device="meta")
+    optimizer = torch.optim.AdamW(network.parameters())
+    optimizer.defaults["fused"] = fused
+    restore_optimizer(optimizer, network, {"step:weight": torch.tensor(3.0), "exp_avg:weight": torch.zeros(3, 2)})
+    state = optimizer.state[network.weight]
+    assert state["step"].device.type == device
+    assert state["exp_avg"].device.type == "meta"
+
+
 def test_nesterov_against_its_definition() -> None:
     network = _network()
     name, parameter = next(iter(network.named_parameters()))

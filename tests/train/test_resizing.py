@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from elfnet.errors import RequestError
 from elfnet.recipe.load import load_recipe
+from elfnet.train.prepare import refuse_small_images
 from elfnet.train.run import train_recipe
 from elfnet.train.schedule import ProgressiveResizing
 
@@ -58,3 +59,22 @@ def test_rows_of_features_are_refused(settings: dict[str, object], tmp_path: Pat
     recipe = load_recipe("features/ce", {**train, "data.train": str(tmp_path / "rows.npz")})
     with pytest.raises(RequestError, match=r"train.resize_start=0.5 resizes images, and features has rows of features"):
         train_recipe(recipe, tmp_path / "run")
+
+
+@pytest.mark.parametrize(("start", "sides"), [(0.25, "8 x 8"), (0.4, "12 x 12")])
+def test_images_that_the_backbone_shrinks_to_nothing_are_refused(
+    settings: dict[str, object], tmp_path: Path, start: float, sides: str
+) -> None:
+    recipe = load_recipe("digits/elf-ce-drw", {**settings, "model.backbone": "resnet9_s2", "train.resize_start": start})
+    message = rf"train.resize_start={start} shows images of {sides} pixels, .*resnet9_s2, which needs at least 15 x 15"
+    with pytest.raises(RequestError, match=message):
+        train_recipe(recipe, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_small_images_are_refused_at_their_full_size() -> None:
+    recipe = load_recipe("digits/elf-ce-drw", {"model.backbone": "densenet121"})
+    with pytest.raises(RequestError, match=r"images of 28 x 32 pixels are too small .*densenet121, .* 29 x 29; use"):
+        refuse_small_images(recipe, 28, 32)
+    refuse_small_images(recipe, 29, 32)
+    refuse_small_images(load_recipe("digits/elf-ce-drw", {"train.resize_start": 0.25}), 8, 8)

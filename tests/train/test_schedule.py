@@ -120,7 +120,7 @@ def test_one_cycle_is_torchs(epochs: int, steps: int, share: float) -> None:
             theirs.step()
 
 
-@pytest.mark.parametrize("kind", ["cosine", "one-cycle"])
+@pytest.mark.parametrize("kind", ["steps", "cosine", "one-cycle"])
 def test_a_warm_up_that_leaves_nothing_is_refused(kind: str) -> None:
     with pytest.raises(RequestError, match=rf"train.warmup_epochs=200 leaves nothing .* train.schedule={kind}; lower"):
         _cifar(40, kind=kind, warmup_epochs=200)

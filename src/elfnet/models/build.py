@@ -32,10 +32,12 @@ for _depth in (8, 14, 20, 32, 44, 56):
 BACKBONES.register("resnet32_late")(Architecture(late_resnet, "conv", 64, initialise_convolutions))
 
 # Their maps are small and wide where exits are, so that one hidden layer on a grid of pixels suffices. Three poolings
-# leave one of 8 pixels.
+# leave one of 8 pixels; a stride before them rounds up.
 for _name, _stride in (("resnet9", 1), ("resnet9_s2", 2)):
     BACKBONES.register(_name)(
-        Architecture(partial(resnet9, stride=_stride), "grid", 128, initialise_convolutions, smallest_image=8 * _stride)
+        Architecture(
+            partial(resnet9, stride=_stride), "grid", 128, initialise_convolutions, smallest_image=7 * _stride + 1
+        )
     )
 
 # The paper uses separable heads for ResNet-50 and does not mention other ImageNet ResNets. They are the default for all

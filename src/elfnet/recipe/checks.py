@@ -178,6 +178,17 @@ def _check_mixing(recipe: "Recipe") -> None:
             f"train.mix_off_epochs={train.mix_off_epochs} leaves none of train.epochs={train.epochs} for "
             f"train.mix={train.mix}; lower it"
         )
+    if (
+        train.prune
+        and train.mix != "none"
+        and train.mix_probability == 1
+        and train.mix_off_epochs < train.prune_patience
+    ):
+        raise ValueError(
+            f"train.prune={train.prune:g} judges examples by epochs without mixing, and train.mix={train.mix} leaves "
+            f"{train.mix_off_epochs} at the start; set train.mix_off_epochs to train.prune_patience="
+            f"{train.prune_patience} or more, or train.mix_probability below 1"
+        )
     if train.mix == "manifold" and recipe.model.exits:
         raise ValueError(
             "train.mix=manifold mixes features at a random depth, and exits before it would see unmixed features; set "

@@ -7,7 +7,7 @@ the package can be used without one.
 
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from elfnet.recipe.checks import check_automatic, check_compatible
 from elfnet.recipe.data_section import DataRecipe, NonNegative, Section, Switch
@@ -24,6 +24,10 @@ __all__ = [
     "TrackRecipe",
     "TrainRecipe",
 ]
+
+
+# The command line gives strings, which pydantic does not convert for a choice of numbers.
+OneOrTwo = Annotated[Literal[1, 2], BeforeValidator(lambda value: int(value) if value in ("1", "2") else value)]
 
 
 class ModelRecipe(Section):
@@ -48,7 +52,7 @@ class ModelRecipe(Section):
         "unknown; needed with model.weights",
     )
     exits: bool = Field(default=True, description="add the early exits of the paper; false: the plain backbone")
-    branches: Literal[1, 2] = Field(
+    branches: OneOrTwo = Field(
         default=1, description="2: two copies of the last block, one for frequent and one for rare classes (BBN)"
     )
     experts: PositiveInt = Field(
@@ -71,7 +75,7 @@ class ModelRecipe(Section):
         description="filters of these convolutions; 0: 64 for CIFAR ResNets, 128 for msdnet, resnet9 and resnet9_s2, "
         "else the input channels",
     )
-    head_stride: Literal[1, 2] = Field(
+    head_stride: OneOrTwo = Field(
         default=2, description="exit_head=conv, separable: stride of both convolutions of an early exit"
     )
 

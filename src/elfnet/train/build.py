@@ -32,9 +32,8 @@ from elfnet.train.forward import forward_and_mixing
 from elfnet.train.logging import Observer
 from elfnet.train.loop import Trainer
 from elfnet.train.optimizer import WeightAverage, build_optimizer, restore_optimizer
-from elfnet.train.prepare import Prepared
+from elfnet.train.prepare import Prepared, resizing_of
 from elfnet.train.resume import RunState
-from elfnet.train.schedule import ProgressiveResizing
 
 # Added to the seed of the second sampler of BBN, so that its crops and flips differ from those of the first sampler.
 # No seed of a recipe is as large.
@@ -79,9 +78,7 @@ def assemble(
     if average is not None and saved is not None:
         average.network.load_state_dict(dict(saved.weights))
         average.steps = saved.progress["ema_steps"]
-    resizing = None
-    if train.resize_start < 1:
-        resizing = ProgressiveResizing(train.resize_start, train.resize_until, train.epochs)
+    resizing = resizing_of(recipe)
     pruning = _pruning(recipe, prepared.splits, saved, processes)
     pairing = mixing if isinstance(mixing, PairMixing) else None
     batches, scored = processes.rank0_first(lambda: _feeds(prepared, recipe, machine, pairing, pruning))

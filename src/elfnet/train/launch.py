@@ -133,12 +133,12 @@ def start(launch: Launch, *, device: str, precision: str) -> Fabric:
         RequestError: the devices or the address of the first machine are missing.
         WorkError: the processes did not connect in time.
     """
+    # Fabric logs the precision, and each process that joins; a run prints its own first line.
+    for name in ("lightning_fabric", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     if launch.world_size == 1:
         return Fabric(accelerator=device, devices=1, precision=precision)  # type: ignore[arg-type]
     _refuse_devices(device, launch.devices or 1)
-    # Fabric logs a line per process that joins; a run prints its own first line.
-    for name in ("lightning_fabric", "lightning.fabric"):
-        logging.getLogger(name).setLevel(logging.WARNING)
     # Batch-norm statistics are averaged once per epoch instead of sent in every step. torch has renamed the setting.
     known = inspect.signature(DistributedDataParallel.__init__).parameters
     sent_each_step = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"

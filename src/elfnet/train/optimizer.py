@@ -106,13 +106,17 @@ def optimizer_state(optimizer: torch.optim.Optimizer, network: nn.Module) -> dic
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, network: nn.Module, saved: Mapping[str, Tensor]) -> None:
     """Restore a state that `optimizer_state` returned."""
-    parameters = dict(network.named_parameters())
+    parameters, fused = dict(network.named_parameters()), optimizer.defaults.get("fused")
     for full_name, value in saved.items():
         key, _, name = full_name.rpartition(":")
         parameter = parameters.get(name)
         if parameter is not None:
-            # A fused step needs the state in the memory layout of its parameter. The step count has no layout.
-            kept = torch.empty_like(parameter).copy_(value) if value.shape == parameter.shape else value.clone()
+            # A fused step needs the state in the memory layout of its parameter, and AdamW's step count, which has no
+            # layout, on its device. Without a fused kernel the step count stays on the host.
+            if value.shape == parameter.shape:
+                kept = torch.empty_like(parameter).copy_(value)
+            else:
+                kept = value.to(parameter.device if fused else value.device, copy=True)
             optimizer.state[parameter][key or MOMENTUM] = kept
 
 
@@ -145,7 +149,8 @@ class WeightAverage:
         averaged, trained = self._tensors(self.network), self._tensors(network)
         # One call for all tensors of a kind: a network has hundreds of small ones.
         torch._foreach_lerp_(averaged[0], trained[0], weight)
-        torch._foreach_copy_(averaged[1], trained[1])
+        if averaged[1]:  # Counters of batch norm; other networks may have none.
+            torch._foreach_copy_(averaged[1], trained[1])
         self.steps += 1
 
     @staticmethod

@@ -24,7 +24,7 @@ from elfnet.losses.base import BaseLoss, build_loss
 from elfnet.losses.elf import Distillation, ELFLoss
 from elfnet.losses.weighting import DeferredReweighting, class_weights
 from elfnet.methods.refit.build import TRAINED, start_from_run
-from elfnet.models.build import load_initial_weights, network_of
+from elfnet.models.build import BACKBONES, load_initial_weights, network_of
 from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import Recipe
 from elfnet.recipe.stages import Stage, final_model, loss_scale, stage_of_weights, stages_of
@@ -35,7 +35,7 @@ from elfnet.train.distributed import DistributedContext
 from elfnet.train.example_pruning import require_floor
 from elfnet.train.external_network import describe_network
 from elfnet.train.launch import refuse_empty_shards
-from elfnet.train.schedule import Schedule, scale_schedule
+from elfnet.train.schedule import ProgressiveResizing, Schedule, scale_schedule
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,7 @@ def prepare(
     torch.manual_seed(recipe.train.seed)
     if given is None:
         described = None
+        processes.fail_together(lambda: refuse_small_images(recipe, height, width))
         network = processes.fail_together(
             lambda: network_of(stage.recipe.model, classes=classes, image_channels=channels)
         )
@@ -190,6 +191,22 @@ def _refuse_one_class(labels_N: NDArray[np.int64]) -> None:
         )
 
 
+def refuse_small_images(recipe: Recipe, height: int, width: int) -> None:
+    """Refuse images of which the backbone leaves no pixel, at their full size or at that of the first epoch."""
+    backbone, resizing = recipe.model.backbone, resizing_of(recipe)
+    smallest = BACKBONES[backbone].smallest_image
+    needs = f"too small for model.backbone={backbone}, which needs at least {smallest} x {smallest}"
+    if min(height, width) < smallest:
+        raise RequestError(
+            f"images of {height} x {width} pixels are {needs}; use larger images, or another model.backbone"
+        )
+    if resizing is not None and min(first := resizing.size(height, width, 0)) < smallest:
+        raise RequestError(
+            f"train.resize_start={recipe.train.resize_start:g} shows images of {first[0]} x {first[1]} pixels, which "
+            f"are {needs}; raise it, or set it to 1"
+        )
+
+
 def build_objective(
     stage: Stage, class_counts: list[int], network: StagedNetwork, *, temperature: float | None = None
 ) -> Objective:
@@ -225,6 +242,14 @@ def schedule_of(recipe: Recipe) -> Schedule:
         kind=train.schedule,
         per_epoch=train.lr_update == "epoch" or recipe.data.protocol == PROTOCOL,
     )
+
+
+def resizing_of(recipe: Recipe) -> ProgressiveResizing | None:
+    """The progressive resizing of a recipe; None without."""
+    train = recipe.train
+    if train.resize_start == 1:
+        return None
+    return ProgressiveResizing(train.resize_start, train.resize_until, train.epochs)
 
 
 def training_threshold(recipe: Recipe, classes: int) -> float | None:

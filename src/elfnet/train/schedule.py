@@ -116,7 +116,7 @@ def scale_schedule(
     for name, at in [("train.drw_start", drw_start), *drops]:
         if not 0 <= at < reference_epochs:
             raise RequestError(f"{name}={at} is never reached in train.schedule_epochs={reference_epochs}; lower it")
-    if kind != "steps" and warmup_epochs >= reference_epochs:
+    if warmup_epochs >= reference_epochs:
         raise RequestError(
             f"train.warmup_epochs={warmup_epochs:g} leaves nothing of train.schedule_epochs={reference_epochs} for "
             f"train.schedule={kind}; lower it"
@@ -174,10 +174,14 @@ class ProgressiveResizing:
         """Number of different sides in the run."""
         return len({self.share(epoch) for epoch in range(self.epochs)})
 
+    def size(self, height: int, width: int, epoch: int) -> tuple[int, int]:
+        """Height and width in a 0-based epoch of images with this full size."""
+        share = self.share(epoch)
+        return max(1, round(share * height)), max(1, round(share * width))
+
     def __call__(self, images: Tensor, epoch: int) -> Tensor:
         """Resize images (B, K, H, W) to the side of the epoch, bilinear with anti-aliasing."""
-        share = self.share(epoch)
-        if share == 1.0 or not len(images):
+        if self.share(epoch) == 1.0 or not len(images):
             return images
-        size = [max(1, round(share * side)) for side in images.shape[-2:]]
+        size = self.size(images.shape[2], images.shape[3], epoch)
         return functional.interpolate(images, size=size, mode="bilinear", antialias=True)
