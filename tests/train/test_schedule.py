@@ -73,7 +73,12 @@ def test_what_is_never_reached_is_refused(setting: str, value: object) -> None:
         _cifar(40, **{setting: value})
     message = str(caught.value)
     shown = value[-1] if isinstance(value, list) else value
-    assert message == f"train.{setting}={shown} is never reached in train.schedule_epochs=200; lower it"
+    assert message == f"train.{setting}={shown} is never reached in train.schedule_epochs=200; give 0 to 199"
+
+
+def test_a_negative_epoch_is_refused() -> None:
+    with pytest.raises(RequestError, match=r"train\.lr_steps=-5 is negative; give 0 to 199"):
+        _cifar(40, lr_steps=[-5])
 
 
 def _all_rates(schedule: Schedule, steps: int) -> list[float]:

@@ -225,7 +225,7 @@ def _check_experts(recipe: "Recipe") -> None:
         (not recipe.criterion.distil, "have no single last exit to distil from: set criterion.distil=0"),
     ):
         if not holds:
-            raise ValueError(f"model.experts={experts} {reason}")
+            raise ValueError(f"model.experts={experts}: experts {reason}")
 
 
 def _check_protocol(recipe: "Recipe") -> None:

@@ -115,7 +115,8 @@ def scale_schedule(
     drops = [("train.lr_steps", at) for at in lr_steps] if kind == "steps" else []
     for name, at in [("train.drw_start", drw_start), *drops]:
         if not 0 <= at < reference_epochs:
-            raise RequestError(f"{name}={at} is never reached in train.schedule_epochs={reference_epochs}; lower it")
+            problem = "is negative" if at < 0 else f"is never reached in train.schedule_epochs={reference_epochs}"
+            raise RequestError(f"{name}={at} {problem}; give 0 to {reference_epochs - 1}")
     if warmup_epochs >= reference_epochs:
         raise RequestError(
             f"train.warmup_epochs={warmup_epochs:g} leaves nothing of train.schedule_epochs={reference_epochs} for "
