@@ -1,70 +1,95 @@
-"""Draw the picture of the README from the records beside this file: two families and plain networks on CIFAR-10-LT.
+"""Draw the picture of the README from the records in `strong-medium`: families of exits and plain networks.
 
     python results/draw_families.py
 
-It writes docs/images/families-against-cost.png. Lines: one threshold for all exits. Dots: points that are best for a
-budget by the calibration split. Costs are relative to the plain ResNet-32, also that of the plain ResNet-20.
+It writes docs/images/families-against-cost.png. A line joins the points `budget=B` of one network with exits, whose
+thresholds were chosen on the calibration split; a diamond is its full depth, and a cross a plain network. All rows have
+the same training. Costs are relative to the plain ResNet-32.
 """
 
 import json
 from pathlib import Path
 from typing import Any
 
-from elfnet.exits.policy import NEVER
-from elfnet.models import build_network, count_cost
-from elfnet.report.figures.base import PAPER, series_style
-from elfnet.report.figures.trade_off import CurveLine, draw_accuracy_cost_curve
+from elfnet.report.figures.base import INK, MUTED, PAPER, SeriesStyle, figure_style, series_style
 
 ROOT = Path(__file__).parents[1]
-RECORDS = ROOT / "results" / "cifar10-lt-100"
-FAMILIES = {"elf-ldam-drw": "ELF(LDAM)+DRW", "elf-ce-drw": "ELF(CE)+DRW"}
-PLAIN = {"ce-drw": "plain ResNet-32", "ce-drw-resnet20": "plain ResNet-20"}
+RECORDS = ROOT / "results" / "strong-medium" / "records"
+PANELS = {"cifar10-lt-100": "CIFAR-10-LT, ratio 100", "cifar100-lt-100": "CIFAR-100-LT, ratio 100"}
+FAMILIES = {
+    "elf-strong": "ResNet-32 with exits (ELF)",
+    "joint-strong-late": "ResNet-32 of 2, 2, 11 blocks with exits",
+    "elf-strong-experts": "ResNet-32 with 3 experts (ELF)",
+}
+PLAIN = {"plain-strong-resnet14": "14", "plain-strong-resnet20": "20", "plain-strong": "32"}
+SIZE_INCHES = (8.2, 3.9)
 
 
-def _record(name: str) -> Any:
-    return json.loads((RECORDS / f"{name}.json").read_text())
+def _records(column: str, rows: dict[str, str]) -> dict[str, Any]:
+    """The records of a column that exist, by label."""
+    files = {label: RECORDS / column / row / "seed0.json" for row, label in rows.items()}
+    return {label: json.loads(file.read_text()) for label, file in files.items() if file.is_file()}
 
 
-def _best_for_budgets(record: Any) -> list[str]:
-    """Names of the points with the highest balanced accuracy within some cost, both on the calibration split."""
-    expected = record["policy"]
-    best: list[str] = []
-    for name in sorted(expected, key=lambda name: (expected[name]["mean_cost"], -expected[name]["balanced_accuracy"])):
-        if not best or expected[name]["balanced_accuracy"] > expected[best[-1]]["balanced_accuracy"]:
-            best.append(name)
-    return best
-
-
-def _family(position: int, name: str) -> CurveLine:
-    record = _record(name)
-    test, points = record["test"], record["test"]["points"]
-    curve = [point for point in test["curve"] if point["threshold"] < NEVER]
-    return CurveLine(
-        label=FAMILIES[name],
-        style=series_style(position),
-        cost_P=[point["mean_cost"] for point in curve],
-        accuracy_P=[point["accuracy"] for point in curve],
-        marks={"full": (points["full"]["mean_cost"], points["full"]["accuracy"])},
-        family=[(points[best]["mean_cost"], points[best]["accuracy"]) for best in _best_for_budgets(record)],
+def _draw_family(axes: Any, record: Any, style: SeriesStyle) -> None:
+    points, scale = record["points"], record["plain_multiply_adds"] / record["baseline_multiply_adds"]
+    budgets = [point for name, point in points.items() if name.startswith("budget=")]
+    budgets.sort(key=lambda point: float(point["mean_cost"]))
+    axes.plot(
+        [scale * point["mean_cost"] for point in budgets],
+        [100 * point["accuracy"] for point in budgets],
+        color=style.colour,
+        linestyle=style.line,
+        marker=".",
+        markersize=7,
+        markeredgecolor=PAPER,
+        markeredgewidth=0.5,
     )
+    full = points["full"]
+    axes.plot([scale * full["mean_cost"]], [100 * full["accuracy"]], "D", color=style.colour, markersize=6)
 
 
-def _plain(position: int, name: str) -> CurveLine:
-    record = _record(name)
-    backbones = (record["recipe"]["model"]["backbone"], "resnet32")
-    own, reference = (
-        count_cost(build_network(backbone, classes=10, exits=False), (3, 32, 32)).plain for backbone in backbones
-    )
-    accuracy = record["test"]["points"]["full"]["accuracy"]
-    return CurveLine(PLAIN[name], series_style(position), [own / reference], [accuracy])
+def _draw_plain(axes: Any, records: dict[str, Any]) -> None:
+    for depth, record in records.items():
+        cost = record["plain_multiply_adds"] / record["baseline_multiply_adds"]
+        accuracy = 100 * record["points"]["full"]["accuracy"]
+        axes.plot([cost], [accuracy], "x", color=INK, markersize=8, markeredgewidth=1.8, zorder=5)
+        # Above and to the left, where no family has points.
+        axes.annotate(
+            f"ResNet-{depth}",
+            (cost, accuracy),
+            (-4, 5),
+            textcoords="offset points",
+            ha="right",
+            fontsize=8,
+            color=MUTED,
+        )
 
 
 def main() -> None:
     """Draw the figure."""
-    lines = [_family(position, name) for position, name in enumerate(FAMILIES)]
-    lines += [_plain(len(lines) + position, name) for position, name in enumerate(PLAIN)]
-    figure = draw_accuracy_cost_curve(lines, unit="multiply-adds relative to the plain ResNet-32")
-    figure.savefig(ROOT / "docs" / "images" / "families-against-cost.png", dpi=200, facecolor=PAPER)
+    with figure_style():
+        from matplotlib.figure import Figure
+        from matplotlib.lines import Line2D
+
+        figure = Figure(figsize=SIZE_INCHES, layout="constrained")
+        styles = {label: series_style(position) for position, label in enumerate(FAMILIES.values())}
+        drawn: dict[str, SeriesStyle] = {}
+        for axes, (column, title) in zip(figure.subplots(1, len(PANELS)), PANELS.items(), strict=True):
+            for label, record in _records(column, FAMILIES).items():
+                _draw_family(axes, record, styles[label])
+                drawn[label] = styles[label]
+            _draw_plain(axes, _records(column, PLAIN))
+            axes.set_title(title)
+            axes.set_xlabel("mean multiply-adds per image, relative to ResNet-32")
+            axes.set_ylabel("test accuracy (%)")
+        handles = [Line2D([], [], color=one.colour, linestyle=one.line, label=label) for label, one in drawn.items()]
+        handles += [
+            Line2D([], [], linestyle="none", marker="D", color=MUTED, label="full depth"),
+            Line2D([], [], linestyle="none", marker="x", color=INK, markeredgewidth=1.8, label="plain network"),
+        ]
+        figure.legend(handles=handles, loc="outside upper center", ncols=3)
+        figure.savefig(ROOT / "docs" / "images" / "families-against-cost.png", dpi=150, facecolor=PAPER)
 
 
 if __name__ == "__main__":
