@@ -4,12 +4,15 @@
 
 It writes docs/images/families-against-cost.png. A line joins the points `budget=B` of one network with exits, whose
 thresholds were chosen on the calibration split; a diamond is its full depth, and a cross a plain network. All rows have
-the same training. Costs are relative to the plain ResNet-32.
+the same training. Costs are relative to the plain ResNet-32. Beside it, `strong-medium/against-plain.md` has the
+distance of each point from the line through the plain networks.
 """
 
 import json
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from elfnet.report.figures.base import INK, MUTED, PAPER, SeriesStyle, figure_style, series_style
 
@@ -23,6 +26,13 @@ FAMILIES = {
 }
 PLAIN = {"plain-strong-resnet14": "14", "plain-strong-resnet20": "20", "plain-strong": "32"}
 SIZE_INCHES = (8.2, 3.9)
+BUDGETS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1)
+INTRODUCTION = """# Families of exits against the line through plain networks
+
+Accuracy on the test split minus that of the straight lines between plain ResNet-14, ResNet-20 and ResNet-32 of the same
+recipe at the same mean multiply-adds, in percentage points; in brackets the mean cost relative to ResNet-32. One seed:
+each accuracy has a standard error of half a point. Written by `python results/draw_families.py`.
+"""
 
 
 def _records(column: str, rows: dict[str, str]) -> dict[str, Any]:
@@ -31,13 +41,17 @@ def _records(column: str, rows: dict[str, str]) -> dict[str, Any]:
     return {label: json.loads(file.read_text()) for label, file in files.items() if file.is_file()}
 
 
+def _place(record: Any, point: str) -> tuple[float, float]:
+    """Cost relative to the plain ResNet-32, and accuracy in %, of a point."""
+    scale = record["plain_multiply_adds"] / record["baseline_multiply_adds"]
+    return scale * record["points"][point]["mean_cost"], 100 * record["points"][point]["accuracy"]
+
+
 def _draw_family(axes: Any, record: Any, style: SeriesStyle) -> None:
-    points, scale = record["points"], record["plain_multiply_adds"] / record["baseline_multiply_adds"]
-    budgets = [point for name, point in points.items() if name.startswith("budget=")]
-    budgets.sort(key=lambda point: float(point["mean_cost"]))
+    budgets = sorted(_place(record, name) for name in record["points"] if name.startswith("budget="))
     axes.plot(
-        [scale * point["mean_cost"] for point in budgets],
-        [100 * point["accuracy"] for point in budgets],
+        [cost for cost, _ in budgets],
+        [accuracy for _, accuracy in budgets],
         color=style.colour,
         linestyle=style.line,
         marker=".",
@@ -45,14 +59,13 @@ def _draw_family(axes: Any, record: Any, style: SeriesStyle) -> None:
         markeredgecolor=PAPER,
         markeredgewidth=0.5,
     )
-    full = points["full"]
-    axes.plot([scale * full["mean_cost"]], [100 * full["accuracy"]], "D", color=style.colour, markersize=6)
+    cost, accuracy = _place(record, "full")
+    axes.plot([cost], [accuracy], "D", color=style.colour, markersize=6)
 
 
 def _draw_plain(axes: Any, records: dict[str, Any]) -> None:
     for depth, record in records.items():
-        cost = record["plain_multiply_adds"] / record["baseline_multiply_adds"]
-        accuracy = 100 * record["points"]["full"]["accuracy"]
+        cost, accuracy = _place(record, "full")
         axes.plot([cost], [accuracy], "x", color=INK, markersize=8, markeredgewidth=1.8, zorder=5)
         # Above and to the left, where no family has points.
         axes.annotate(
@@ -66,8 +79,34 @@ def _draw_plain(axes: Any, records: dict[str, Any]) -> None:
         )
 
 
+def _above_plain(column: str) -> list[str]:
+    """The lines of a table: each family minus the plain networks, by budget."""
+    plain = sorted(_place(record, "full") for record in _records(column, PLAIN).values())
+    costs, accuracies = ([one[k] for one in plain] for k in (0, 1))
+    heads = ["network", *(f"{budget:g}" for budget in BUDGETS)]
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    for label, record in _records(column, FAMILIES).items():
+        cells = []
+        for name in (f"budget={budget:g}" for budget in BUDGETS):
+            cost, accuracy = _place(record, name) if name in record["points"] else (np.inf, np.nan)
+            inside = costs[0] <= cost <= costs[-1] * 1.01
+            cells.append(f"{accuracy - np.interp(cost, costs, accuracies):+.1f} ({cost:.2f})" if inside else "-")
+        lines.append(f"| {label} | {' | '.join(cells)} |")
+    return lines
+
+
+def write_table() -> None:
+    """Write how far the families are above or below the plain networks."""
+    lines = [INTRODUCTION]
+    for column, title in PANELS.items():
+        if len(_records(column, PLAIN)) > 1:
+            lines += [f"## {title}", "", *_above_plain(column), ""]
+    (ROOT / "results" / "strong-medium" / "against-plain.md").write_text("\n".join(lines))
+
+
 def main() -> None:
-    """Draw the figure."""
+    """Draw the figure and write the table."""
+    write_table()
     with figure_style():
         from matplotlib.figure import Figure
         from matplotlib.lines import Line2D

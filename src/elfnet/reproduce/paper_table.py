@@ -28,7 +28,7 @@ UNTUNED = "untuned"
 SHOWN_POINTS = (FULL_DEPTH, PAPER_RULE, "economic", "within-1")
 """`economic`: one threshold for all exits, the cheapest that loses at most one point of accuracy. `within-1`: the same
 with one threshold per exit."""
-BUDGET_POINTS = tuple(f"budget={budget:g}" for budget in (0.4, 0.5, 0.6, 0.7, 0.8, 0.9))
+BUDGET_POINTS = tuple(f"budget={budget:g}" for budget in (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1))
 """One threshold per exit, the most accurate within a mean cost."""
 
 
