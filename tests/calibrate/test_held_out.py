@@ -60,8 +60,16 @@ def test_the_spread_between_networks_widens_the_interval(make_table: TableFactor
     alone, spread = interval(right_N, table), interval(right_N, table, network_N)
     assert spread.accuracy == alone.accuracy
     # The accuracies of the networks have a standard deviation of 0.1, and the final network is a fourth one.
-    squares = [((one.high - one.low) / 2 / 1.96) ** 2 for one in (alone, spread)]
+    squares = [((one.accuracy - one.low) / 1.96) ** 2 for one in (alone, spread)]
     assert squares[1] - squares[0] == pytest.approx(4 / 3 * 0.1**2)
+
+
+def test_the_upper_end_allows_for_the_examples_that_the_final_network_has_more(make_table: TableFactory) -> None:
+    """The networks of three folds learn from two thirds; the error may fall with the square root of that."""
+    network_N = np.repeat(np.arange(3), 600)
+    found = interval(np.arange(1800) % 2 == 0, make_table(1800), network_N)
+    margin = found.accuracy - found.low
+    assert 1 - found.high == pytest.approx((2 / 3) ** 0.5 * (1 - found.accuracy - margin))
 
 
 def test_no_example_is_judged_by_what_it_chose(make_table: TableFactory) -> None:

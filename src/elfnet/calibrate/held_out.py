@@ -54,7 +54,8 @@ def held_out_accuracies(
         folds: number of folds, stratified by class.
         seed: seed of the folds.
         network_N: with cross-fitting, the network that computed the logits of each example, 0 to K - 1. The folds are
-            then those of the networks, and intervals include the spread between them.
+            then those of the networks, and intervals include the spread between them and that the final network learns
+            from more examples.
     """
     fold_N = stratified_folds(table.labels_N, folds, seed) if network_N is None else network_N
     right = right_when_held_out(table, fit, fold_N)
@@ -167,7 +168,9 @@ def interval(right_N: NDArray[np.bool_], table: ExitTable, network_N: NDArray[np
     and one wrong, so that a class with few examples never gives certainty. If the examples are of K networks, and the
     accuracy of another one is estimated, (1 + 1/K) s^2 is added, where s^2 is the variance of the accuracies of the
     networks on their examples. That includes the noise of these few examples, which makes the interval rather too wide:
-    K is too small to separate the two.
+    K is too small to separate the two. The other network is trained on all examples, and each of the K on a share of
+    (K - 1) / K, so it is more accurate. Its error is taken to fall at most with the square root of the number of
+    examples, and the upper end is raised by that.
     """
     weight_N = table.example_weights() / table.examples
     size_C = np.bincount(table.labels_N, minlength=table.classes)
@@ -175,12 +178,17 @@ def interval(right_N: NDArray[np.bool_], table: ExitTable, network_N: NDArray[np
     right_C = np.bincount(table.labels_N, weights=right_N.astype(np.float64), minlength=table.classes)
     careful_C = (right_C + 1) / (size_C + 2)
     variance = float((share_C**2 * careful_C * (1 - careful_C) / np.maximum(size_C, 1)).sum())
+    remaining_error = 1.0
     if network_N is not None:
         accuracies = [_accuracy(right_N, table, np.flatnonzero(network_N == one)) for one in np.unique(network_N)]
         variance += (1 + 1 / len(accuracies)) * float(np.var(accuracies, ddof=1))
+        remaining_error = sqrt(1 - 1 / len(accuracies))
     accuracy, margin = float(weight_N @ right_N), NORMAL_95 * sqrt(variance)
     return HeldOut(
-        accuracy=accuracy, low=max(0.0, accuracy - margin), high=min(1.0, accuracy + margin), n=table.examples
+        accuracy=accuracy,
+        low=max(0.0, accuracy - margin),
+        high=1 - remaining_error * (1 - min(1.0, accuracy + margin)),
+        n=table.examples,
     )
 
 

@@ -117,7 +117,7 @@ def _cross_fitting_note(table: ExitTable, folds: int) -> str:
     return (
         f"estimated by cross-fitting, no promise: points are chosen on {table.examples:,} training examples, each with "
         f"the answer of one of {folds} networks that had not seen it; the final network, trained on all, is usually "
-        "a little more accurate"
+        "more accurate"
     )
 
 
