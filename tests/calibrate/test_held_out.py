@@ -155,3 +155,15 @@ def test_the_loss_to_choose_by_is_the_permitted_one_where_examples_are_many(make
         (0.01, "worst"): 0.01,
     }
     assert losses_to_choose_by(take_rows(table, np.arange(9)), compute_confidences, limits) == dict.fromkeys(limits)
+
+
+def test_accurate_is_not_stated_beside_full_if_it_is_full(make_table: TableFactory) -> None:
+    request = FamilyRequest(search=["0.5"], budgets=(0.5,), floors_points=(), risk=RiskPoints(epsilons=()))
+    # All exits agree, so none is better than the last.
+    table = make_table(logits_NEC=np.repeat(make_table().logits_NEC[:, -1:], 4, axis=1))
+    family = with_held_out(fit_family(table, request), table, request)
+    assert family.point("accurate").same_as == "full"
+    note = next(note for note in family.notes if note.startswith("accuracy to expect"))
+    assert ": full " in note
+    assert "budget=0.5 " in note
+    assert "accurate " not in note

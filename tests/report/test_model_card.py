@@ -1,5 +1,6 @@
 """The model card: the points a user would choose, their intervals, confused classes, and rare classes by name."""
 
+from dataclasses import replace
 from math import sqrt
 from types import SimpleNamespace
 from typing import Any, cast
@@ -34,6 +35,20 @@ def test_the_card_states_data_accuracy_and_confusions(elf_run: RunDirectory) -> 
     assert "500 to 20 training examples per class" in text
     assert text.count(" taken for ") == 5
     assert "<script>" not in text
+
+
+def test_a_default_point_other_than_full_is_listed(elf_run: RunDirectory) -> None:
+    record = read_run(elf_run)
+    assert record.family.default.name == "accurate"
+    assert (
+        "accurate: used where no point is named: more accurate than full depth, by the calibration split"
+        in model_card(record)
+    )
+    accurate = record.family.point("accurate")
+    worse = replace(accurate, expected=accurate.expected.model_copy(update={"balanced_accuracy": 0.0}))
+    points = tuple(worse if point.name == "accurate" else point for point in record.family.points)
+    text = model_card(replace(record, family=replace(record.family, points=points)))
+    assert "where no point is named" not in text
 
 
 def test_a_plain_network_has_a_card_too(plain_run: RunDirectory) -> None:

@@ -63,9 +63,9 @@ def test_says_what_it_found_chose_and_how_long_it_takes(root: Path) -> None:
     ready = set_up(folder(root, **{"train.threads": 2}))
     # 37 training images at 0.01 s and 5 calibration images at a third of it, 100 epochs with their checkpoints, and
     # the fixed end.
-    assert ready.notes == (
+    assert ready.notes[0] == (
         "20 px grey, 37 images of 2 classes (28 to 9 per class) -> 32 px, resnet9, 100 epochs, about 70 seconds on "
-        "2 threads",
+        "2 threads"
     )
     assert ready.recipe.train.automatic == ()
     # Nothing is compiled, which would take longer than a short training.
@@ -75,9 +75,9 @@ def test_says_what_it_found_chose_and_how_long_it_takes(root: Path) -> None:
 def test_few_calibration_images_choose_cross_fitting_and_its_networks_are_in_the_time(root: Path) -> None:
     ready = set_up(open_folder(root))
     # 42 images in the final network, twice as many in the three others, which score 42 in all; 100 epochs.
-    assert ready.notes == (
+    assert ready.notes[0] == (
         "20 px grey, 42 images of 2 classes (32 to 10 per class) -> 32 px, resnet9, 100 epochs of each of 4 networks "
-        "(cross-fitting), about 4 minutes on 2 threads",
+        "(cross-fitting), about 4 minutes on 2 threads"
     )
     assert ready.recipe.data.cross_fitting == 3
 
@@ -89,12 +89,23 @@ def test_cross_fitting_may_take_a_part_of_the_epochs(root: Path) -> None:
     assert 60 <= ready.recipe.train.epochs < 100
 
 
+def test_every_choice_is_a_flag_that_gives_the_same_recipe(root: Path) -> None:
+    opened = folder(root, **{"model.backbone": "resnet8"})
+    ready = set_up(opened)
+    words = ready.notes[1].removeprefix("chosen: ").split(" ")
+    flags = dict(zip(words[::2], words[1::2], strict=True))
+    assert set(flags) == {f"--{name}" for name in opened.train.automatic}
+    assert "--model.backbone" not in flags
+    given = {name.removeprefix("--"): value for name, value in flags.items()}
+    assert folder(root, **{"model.backbone": "resnet8", **given, "train.automatic": []}) == ready.recipe
+
+
 @pytest.mark.slow
 def test_cross_fitting_is_only_offered_if_it_does_not_fit_the_time(root: Path) -> None:
     ready = set_up(open_folder(root, **{"train.hours": 100 / 3600}))
     assert (ready.recipe.data.cross_fitting, ready.recipe.train.epochs) == (0, 100)
-    assert ready.notes[1] == (
-        "warning: the smallest class has 1 calibration images, so operating points are uncertain; "
+    assert ready.notes[2] == (
+        "warning: the smallest class has 1 calibration image, so operating points are uncertain; "
         "--data.cross_fitting 3 chooses them on all training images, in about 4 minutes"
     )
 
@@ -134,7 +145,7 @@ def test_heads_are_cheap_beside_the_backbone(root: Path, backbone: str) -> None:
 def test_epochs_fit_into_the_hours_and_a_short_time_is_a_warning(root: Path) -> None:
     ready = set_up(folder(root, **{"train.hours": 20 / 3600}))
     assert ready.recipe.train.epochs == 5
-    assert "5 epochs fit into --train.hours" in ready.notes[1]
+    assert "5 epochs fit into --train.hours" in ready.notes[2]
     assert set_up(folder(root, **{"train.hours": 1e-6, "train.epochs": 9})).recipe.train.epochs == 9
 
 

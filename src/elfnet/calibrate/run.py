@@ -152,6 +152,7 @@ def with_held_out(
     listed = ", ".join(
         f"{name} {100 * one.accuracy:.1f} % ({100 * one.low:.1f} to {100 * one.high:.1f})"
         for name, one in found.items()
+        if family.point(name).same_as != "full"
     )
     note = f"accuracy to expect, with 95 % intervals, from images that did not choose the thresholds: {listed}"
     return replace(family, points=points, notes=(*family.notes, note))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args, get_origin
 from pydantic import BaseModel
 
 from elfnet.errors import RequestError
-from elfnet.recipe.renamed import hint_by_meaning, new_name
+from elfnet.recipe.renamed import hint_by_meaning, new_name, setting_by_meaning
 from elfnet.recipe.schema import Recipe
 
 if TYPE_CHECKING:
@@ -55,13 +55,23 @@ class Parser(argparse.ArgumentParser):
             flag = unknown[0].partition("=")[0]
             if (now := new_name(flag.removeprefix("--"))) is not None:
                 raise RequestError(f"{flag} is now called --{now}; use the new name")
-            if (meant := hint_by_meaning(flag.removeprefix("--"))) is not None:
-                raise RequestError(f"unknown argument {flag!r}; {meant}")
-            known = [option for action in self._actions for option in action.option_strings]
-            near = get_close_matches(flag, known, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]}?" if near else f"see '{self.prog} --help'"
-            raise RequestError(f"unknown argument {flag!r}; {hint}")
+            raise RequestError(f"unknown argument {flag!r}; {self._hint(flag)}")
         return found
+
+    def _hint(self, flag: str) -> str:
+        """What an unknown flag may mean: a setting without its section, one with another name, or a similar flag."""
+        name = flag.removeprefix("--")
+        known = [option for action in self._actions for option in action.option_strings]
+        word = name.rpartition(".")[2].replace("-", "_")
+        if same := [option for option in known if "." in option and option.rpartition(".")[2] == word]:
+            return f"did you mean {' or '.join(same)}?"
+        if (meant := setting_by_meaning(name)) is not None and f"--{meant}" in known:
+            return f"it is called --{meant}"
+        # Verbs without settings have none of these.
+        if meant is None and "--train.epochs" in known and (text := hint_by_meaning(name)) is not None:
+            return text
+        near = get_close_matches(flag, known, n=1, cutoff=0.6)
+        return f"did you mean {near[0]}?" if near else f"see '{self.prog} --help'"
 
     def refuse_name(self, name: str | None) -> None:
         """Refuse a name after `ls`, which lists everything."""

@@ -39,7 +39,9 @@ def parser() -> Parser:
     parser.add_argument("--format", choices=("jsonl", "csv", "table"), help="default: table on a terminal, else jsonl")
     parser.add_argument("--out", type=Path, metavar="FILE", help="file to write; the suffix .csv implies --format csv")
     parser.add_argument("--overwrite", action="store_true", help="replace the file in --out")
-    parser.add_argument("--operating-point", metavar="NAME", help="operating point (default: the first of the family)")
+    parser.add_argument(
+        "--operating-point", metavar="NAME", help="operating point (default: full, or a better accurate)"
+    )
     parser.add_argument(
         "--budget",
         type=budget,

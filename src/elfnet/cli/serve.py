@@ -3,9 +3,15 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from elfnet.cli.arguments import Parser, budget
 from elfnet.errors import RequestError
+
+if TYPE_CHECKING:
+    from elfnet.calibrate.measured_cost import MeasuredCost, TimeBudget
+    from elfnet.calibrate.operating_point import OperatingPoint
+    from elfnet.calibrate.point_family import Family
 
 DEMO = "clothing"
 """The network of --demo."""
@@ -69,7 +75,9 @@ def parser() -> Parser:
     parser.add_argument(
         "--metrics-host", default="127.0.0.1", metavar="HOST", help="address of --metrics-port (default: 127.0.0.1)"
     )
-    parser.add_argument("--operating-point", metavar="NAME", help="point at the start (default: the first one)")
+    parser.add_argument(
+        "--operating-point", metavar="NAME", help="point at the start (default: full, or a better accurate)"
+    )
     parser.add_argument(
         "--budget",
         type=budget,
@@ -124,6 +132,14 @@ def _bundle_and_samples(name: str | None, *, demo: bool, samples: Path | None) -
     return path, samples
 
 
+def _start_point(
+    family: "Family", name: str | None, budget: "float | TimeBudget | None", times: "MeasuredCost | None"
+) -> "OperatingPoint":
+    if name is not None:
+        return family.point(name)
+    return family.default if budget is None else family.for_budget(budget, times=times)
+
+
 def run(words: Sequence[str]) -> int:
     args = parser().parse_strictly(words)
     if args.operating_point is not None and args.budget is not None:
@@ -151,11 +167,7 @@ def run(words: Sequence[str]) -> int:
     backend, threads = args.backend or DEFAULT_BACKEND, threads_per_worker(args.threads, args.workers)
     # Measured before the workers start, which would disturb each other; the model of this process is not kept.
     times = load(bundle, backend=backend, variant=args.variant, threads=threads).measure_times()
-    point = family.points[0]
-    if args.operating_point is not None:
-        point = family.point(args.operating_point)
-    elif args.budget is not None:
-        point = family.for_budget(args.budget, times=times)
+    point = _start_point(family, args.operating_point, args.budget, times)
     served = BundleService(
         bundle=bundle,
         settings=settings,

@@ -58,13 +58,14 @@ _BY_MEANING: dict[str, tuple[str, ...]] = {
     "train.precision": ("amp", "fp16", "bf16", "half", "mixed_precision"),
     "train.seed": ("random_state", "random_seed"),
     "data.image_size": ("size", "img_size", "imgsz", "resolution", "input_size", "crop_size"),
-    "data.root": ("dir", "folder", "path", "data_dir", "images", "image_dir"),
+    "data.root": ("data", "dataset", "dir", "folder", "path", "data_dir", "images", "image_dir"),
     "data.workers": ("num_workers", "loader_workers", "threads_loader"),
     "data.augment": ("augmentation", "aug", "transforms", "flip"),
     "data.calibration": ("val", "valid", "validation", "dev"),
     "data.ratio": ("imbalance", "imbalance_ratio", "imb_factor"),
     "model.backbone": ("arch", "architecture", "network", "net", "model"),
     "model.weights": ("pretrained", "checkpoint", "init", "initial_weights"),
+    "model.weights_licence": ("licence", "license", "weights_license"),
     "train.patience": ("patience", "early_stopping", "early_stop", "early_stopping_patience"),
     "train.keep": ("save_best", "restore_best_weights", "load_best_model_at_end", "best"),
     "criterion.label_smoothing": ("smoothing", "label_smooth", "smooth"),
@@ -78,6 +79,8 @@ _NO_SETTING = {
     ): "dropout is fixed in mlp and in heads of kind grid; criterion.label_smoothing, train.weight_decay, "
     "data.augment and data.policy regularise",
     ("gpu", "gpus", "num_gpus"): "use --devices for the number of GPUs, or train.device",
+    ("clip", "clip_grad", "grad_clip", "gradient_clip", "max_grad_norm"): "gradients are not clipped",
+    ("output_dir", "save_dir", "run_dir", "out_dir"): "the run directory is --out",
 }
 
 
@@ -88,11 +91,18 @@ def hint_by_meaning(name: str) -> str | None:
         >>> hint_by_meaning("train.optimiser")
         'it is called train.optimizer'
     """
-    word = name.rpartition(".")[2].replace("-", "_").lower()
-    for setting, others in _BY_MEANING.items():
-        if word in others and name != setting:
-            return f"it is called {setting}"
-    return next((text for words, text in _NO_SETTING.items() if word in words), None)
+    if (setting := setting_by_meaning(name)) is not None:
+        return f"it is called {setting}"
+    return next((text for words, text in _NO_SETTING.items() if _word(name) in words), None)
+
+
+def setting_by_meaning(name: str) -> str | None:
+    """The setting that has another name elsewhere, by its dotted name; None if the name means nothing known."""
+    return next((one for one, others in _BY_MEANING.items() if _word(name) in others and name != one), None)
+
+
+def _word(name: str) -> str:
+    return name.rpartition(".")[2].replace("-", "_").lower()
 
 
 def new_name(dotted: str) -> str | None:

@@ -76,7 +76,7 @@ def _accuracy(record: RunRecord) -> str:
             f"{100 * found.accuracy:.1f} | {found.mean_cost:.2f} |{'' if taken is None else f' {taken:#.3g} |'}"
         )
     units = " ".join(note for note in (record.cost_note, record.time_note, record.mix_note) if note)
-    return "\n".join([*lines, "", units, *(f"- {note}" for note in record.family.notes)])
+    return "\n".join([*lines, "", units, "", *(f"- {note}" for note in record.family.notes)])
 
 
 def balanced_error(metrics: Metrics, confusion_CC: NDArray[np.int64] | None) -> float:

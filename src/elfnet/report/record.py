@@ -163,13 +163,16 @@ class RunRecord:
     def leading_points(self) -> dict[str, str]:
         """Return the points that a user would choose, with what each stands for.
 
-        They are full depth, half the cost, and the cheapest within one point of full depth, as far as the family has
-        them. A family without thresholds per exit has `economic` as its cheapest point within the tolerance.
+        They are full depth, `accurate` if it is the default point, half the cost, and the cheapest within one point of
+        full depth, as far as the family has them. A family without thresholds per exit has `economic` as its cheapest
+        point within the tolerance.
         """
         names, leading = self.family.names(), {"full": "full depth"}
         by = "by cross-fitting" if self.family.split == CROSS_FITTING else "by the calibration split"
         if self.plain:
             return leading
+        if self.family.default.name == "accurate":
+            leading["accurate"] = f"used where no point is named: more accurate than full depth, {by}"
         if "budget=0.5" in names:
             leading["budget=0.5"] = "half the cost"
         if "within-1" in names:

@@ -183,11 +183,12 @@ def _chosen(recipe: Recipe, splits: Splits, facts: DataFacts | None, *, world_si
         else:
             least = int(splits.calibration_counts_C.min())
             notes.append(
-                f"warning: the smallest class has {least} calibration images, so operating points are uncertain; "
+                f"warning: the smallest class has {least} calibration image{'' if least == 1 else 's'}, so operating "
+                "points are uncertain; "
                 f"--data.cross_fitting {CROSS_FITTING_FOLDS} chooses them on all training images, in about "
                 f"{rough_duration(seconds)}"
             )
-    notes.insert(0, _summary(facts, chosen, speed.run_seconds(chosen, facts)))
+    notes[:0] = [_summary(facts, chosen, speed.run_seconds(chosen, facts)), _choices(recipe, chosen)]
     if chosen.train.epochs < min(wanted, MIN_EPOCHS) and "train.epochs" in recipe.train.automatic:
         hours = wanted * speed.epoch_seconds(chosen, facts) / 3600 / RESERVE
         notes.append(
@@ -212,8 +213,8 @@ def _chosen_for_rows(recipe: Recipe, splits: Splits) -> SetUp:
         values["data.cross_fitting"] = CROSS_FITTING_FOLDS
         least = int(splits.calibration_counts_C.min())
         notes.append(
-            f"a tenth of the smallest class would be {least} calibration rows: cross-fitting with "
-            f"{CROSS_FITTING_FOLDS} more networks instead (--data.cross_fitting 0 turns it off)"
+            f"a tenth of the smallest class would be {least} calibration row{'' if least == 1 else 's'}: cross-fitting "
+            f"with {CROSS_FITTING_FOLDS} more networks instead (--data.cross_fitting 0 turns it off)"
         )
     if "train.epochs" in recipe.train.automatic:
         values["train.epochs"] = wanted_row_epochs(len(splits.train), recipe.train.batch_size)
@@ -287,6 +288,14 @@ def _summary(facts: DataFacts, recipe: Recipe, seconds: float | None) -> str:
         f"{text}, {network}, {recipe.train.epochs} epochs{networks}, about {rough_duration(seconds)} on "
         f"{threads} thread{'s' if threads > 1 else ''}"
     )
+
+
+def _choices(recipe: Recipe, chosen: Recipe) -> str:
+    """The chosen settings as flags, so that each can be seen and replaced."""
+    settings = chosen.model_dump()
+    dotted = {name: name.split(".") for name in recipe.train.automatic}
+    flags = [f"--{name} {settings[section][field]}" for name, (section, field) in dotted.items()]
+    return f"chosen: {' '.join(flags)}"
 
 
 def rough_duration(seconds: float) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from elfnet.data.sources.folder import folder, list_folder
+from elfnet.data.sources.folder import folder, ignored_line, list_folder
 from elfnet.data.types import SourceRequest
 from elfnet.errors import RequestError, WorkError
 
@@ -23,6 +23,18 @@ def test_classes_and_files_in_order_of_names_nested_and_without_hidden_ones(imag
     assert list(listing.paths) == ["a/000.png", "a/inner/x.JPG", "b/001.png"]
     assert listing.labels_N.tolist() == [0, 0, 1]
     assert listing.label_names == ("a", "b")
+
+
+def test_images_without_a_class_are_counted(image_folder: Write) -> None:
+    root = image_folder({"b": 2, "a": 1})
+    for name in ("a.jpg", "b.JPG", "c.heic", "readme.md", ".hidden.jpg", "b/d.heic"):
+        (root / name).write_text("")
+    ignored = {".heic": 1, ".heic outside class folders": 1, ".jpg outside class folders": 2}
+    assert list_folder(root).ignored == ignored
+    assert ignored_line(ignored) == (
+        "ignored files: 1 .heic, 1 .heic outside class folders, 2 .jpg outside class folders; convert .heic to JPEG or "
+        "PNG to use them"
+    )
 
 
 def test_an_empty_class_folder_is_named(image_folder: Write) -> None:

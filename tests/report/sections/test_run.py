@@ -36,6 +36,15 @@ def test_cards_are_the_points_a_user_would_choose(
     assert (card.name, card.cost, card.time, card.note) == ("full", "1.000", "", "a plain network")
 
 
+def test_points_that_do_the_same_are_one_card(elf_run: RunDirectory) -> None:
+    record = read_run(elf_run)
+    points = dict.fromkeys(record.results.points, record.results.points["full"])
+    changed = replace(record, results=record.results.model_copy(update={"points": points}))
+    (card,) = run_section(changed, "run-1", with_images=False).cards
+    assert card.name == "full, economic"
+    assert card.note == "full depth; cheapest within the tolerance of accuracy, by the calibration split"
+
+
 def test_balanced_accuracy_is_shown_where_it_differs(elf_run: RunDirectory) -> None:
     record = read_run(elf_run)
     full = record.at("full").model_copy(update={"balanced_accuracy": 0.125})

@@ -8,6 +8,7 @@ the largest weight. Where a class has too few examples for that, the guarantee i
 
 # Shapes: P candidates, N examples of the certification part
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from numbers import Real
@@ -341,7 +342,7 @@ class _Evidence:
     def _require_enough(self, epsilon: float, level: float) -> None:
         """Refuse a guarantee that could not be certified even for a policy without any loss."""
         bounds, form = self.request.bounds, self.request.form
-        self._require_all_classes(epsilon)
+        self._require_all_classes(epsilon, level)
         for name, member_N in self.members.items():
             found = int(member_N.sum())
             # The rarest class has the largest weight, and a loss of its examples counts that much more.
@@ -358,18 +359,25 @@ class _Evidence:
                 epsilon=epsilon,
             )
 
-    def _require_all_classes(self, epsilon: float) -> None:
-        """Refuse a guarantee for a class mix with a class that has no example to certify on."""
+    def _require_all_classes(self, epsilon: float, level: float) -> None:
+        """Refuse a guarantee for a class mix with a class that has no example to certify on.
+
+        A class with a share p of the mix needs that share of the examples that the mix as it is would need: with fewer,
+        each of them counts more, and epsilon is smaller for the bound.
+        """
         table = self.certifying
         if table.target_C is None:
             return
         size_C = np.bincount(table.labels_N, minlength=table.classes)
         missing = np.flatnonzero((table.target_C > 0) & (size_C == 0))
         if len(missing):
+            whole = fewest_examples(epsilon=epsilon, delta=level, method=self.request.bounds, form=self.request.form)
+            needed = math.ceil(whole * table.target_C[missing[0]] - 1e-9)
             raise TooFewExamplesError(
-                f"epsilon={epsilon:g} needs examples of every class to certify on, and class "
-                f"{table.class_names[missing[0]]!r}{f' and {len(missing) - 1} more' if len(missing) > 1 else ''} has "
-                "none; calibrate on more images of it",
+                f"epsilon={epsilon:g} at delta={level:g} needs at least {needed} examples of class "
+                f"{table.class_names[missing[0]]!r} to certify on, but fraction={self.request.fraction:g} leaves none "
+                f"of it{f' and of {len(missing) - 1} more' if len(missing) > 1 else ''}; calibrate on "
+                f"{math.ceil(needed / (1 - self.request.fraction))} or more images of it, or use a larger epsilon",
                 epsilon=epsilon,
             )
 

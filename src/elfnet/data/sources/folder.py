@@ -87,6 +87,7 @@ def list_folder(root: Path) -> Listing:
                 f"class folder {root / name} has no image ({', '.join(ENDINGS)}){found}; remove it, or put images "
                 "into it"
             )
+    ignored.update(f"{ending} outside class folders" for ending in _loose_images(root))
     return Listing(
         origin=str(root),
         root=root,
@@ -109,6 +110,13 @@ def ignored_line(ignored: Mapping[str, int]) -> str:
     images = [ending for ending in ignored if ending in CONVERTIBLE]
     advice = f"; convert {' and '.join(images)} to JPEG or PNG to use them" if images else ""
     return "ignored files: " + ", ".join(f"{number:,} {ending}" for ending, number in ignored.items()) + advice
+
+
+def _loose_images(root: Path) -> list[str]:
+    """Endings of the images in the root itself, which have no class."""
+    with os.scandir(root) as entries:
+        names = [entry.name.lower() for entry in entries if not entry.name.startswith(".") and entry.is_file()]
+    return [Path(name).suffix for name in names if name.endswith((*ENDINGS, *CONVERTIBLE))]
 
 
 def _folders(root: Path) -> list[str]:

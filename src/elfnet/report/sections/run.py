@@ -1,6 +1,6 @@
 """The part of the page about one run, from the cards on top to the provenance at the end."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import tomli_w
@@ -26,6 +26,7 @@ from elfnet.report.sections.slider import Slider, budget_slider
 from elfnet.report.summary import summary
 from elfnet.report.svg import figure_grid
 from elfnet.run.log import reweighting_start
+from elfnet.run.results import same_points
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def run_section(record: RunRecord, key: str, *, with_images: bool) -> RunSection
         source=record.recipe.data.source,
         network=record.network,
         plain=record.plain,
-        cards=tuple(_card(record, name, meaning) for name, meaning in record.leading_points().items()),
+        cards=_cards(record),
         summary=summary(record),
         slider=budget_slider([record], key),
         points=operating_points(record),
@@ -113,11 +114,18 @@ def run_section(record: RunRecord, key: str, *, with_images: bool) -> RunSection
     )
 
 
-def _card(record: RunRecord, name: str, meaning: str) -> Card:
-    point, time = record.at(name), record.milliseconds(name)
+def _cards(record: RunRecord) -> tuple[Card, ...]:
+    """One card for all points that do the same."""
+    leading = record.leading_points()
+    same = same_points({name: record.results.points[name] for name in leading})
+    return tuple(_card(record, names, "; ".join(leading[name] for name in names)) for names in same.values())
+
+
+def _card(record: RunRecord, names: Sequence[str], meaning: str) -> Card:
+    point, time = record.at(names[0]), record.milliseconds(names[0])
     accuracy, balanced = fmt.percent(point.accuracy), fmt.percent(point.balanced_accuracy)
     return Card(
-        name=name,
+        name=", ".join(names),
         accuracy=accuracy,
         balanced_accuracy="" if balanced == accuracy else balanced,
         cost=fmt.cost(point.mean_cost),
