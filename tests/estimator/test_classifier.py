@@ -86,6 +86,18 @@ def test_the_same_seed_gives_the_same_classifier_and_torch_keeps_its_own(fitted:
     np.testing.assert_array_equal(again.predict_proba(_table()[0]), fitted.predict_proba(_table()[0]))
 
 
+def test_a_budget_in_milliseconds_is_measured(fitted: ELFClassifier) -> None:
+    timed = pickle.loads(pickle.dumps(fitted))  # noqa: S301
+    timed.budget = "100000ms"
+    assert timed._choose_point().expected.accuracy == max(one.expected.accuracy for one in timed.fitted_.family.points)
+    timed.budget = "1e-9ms"
+    with pytest.raises(RequestError, match=r"no operating point takes at most 1e-09ms per image on this machine.*fast"):
+        timed._choose_point()
+    timed.budget = "5 minutes"
+    with pytest.raises(RequestError, match="5 minutes"):
+        timed._choose_point()
+
+
 @pytest.mark.slow
 def test_save_and_load(fitted: ELFClassifier, tmp_path: Path) -> None:
     X, _ = _table()

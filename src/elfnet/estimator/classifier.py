@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
+from elfnet.calibrate.measured_cost import parse_budget
 from elfnet.calibrate.operating_point import OperatingPoint
 from elfnet.errors import RequestError
 from elfnet.estimator.fitted import train
@@ -23,6 +24,7 @@ from elfnet.inference.bundle.one_file import OneFile, open_one_file, verified
 from elfnet.inference.engine import Answers, Engine
 from elfnet.inference.one_file_engine import OneFileEngine
 from elfnet.inference.preprocess import FEATURE_ROWS, Preprocess
+from elfnet.inference.timing import measure_single_images
 from elfnet.recipe.automatic import wanted_epochs, wanted_row_epochs
 
 BATCH = 256
@@ -39,7 +41,8 @@ class ELFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     thresholds are then fixed in advance.
 
     Args:
-        budget: Mean cost per example relative to the plain network, such as 0.6. The most accurate operating point
+        budget: Mean cost per example relative to the plain network, such as 0.6, or mean milliseconds per example as
+            text, such as "5ms", measured on this machine one example at a time. The most accurate operating point
             within it is used. None for the default point, which is at full depth unless an early exit is better.
         method: Method of `elfnet recipes ls`, such as `joint-quick`, `elf-ldam-drw` or `elf-balanced-softmax`.
         backbone: Network of `model.backbone`; `auto` is `mlp` for tables and a ResNet by the size of images.
@@ -69,7 +72,7 @@ class ELFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
     def __init__(
         self,
-        budget: float | None = None,
+        budget: float | str | None = None,
         *,
         method: str = "joint-quick",
         backbone: str = "auto",
@@ -199,14 +202,14 @@ class ELFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         return path
 
     @classmethod
-    def load(cls, path: str | Path, *, budget: float | None = None) -> Self:
+    def load(cls, path: str | Path, *, budget: float | str | None = None) -> Self:
         """Open a file that `save` or `elfnet export` wrote; nothing in it is executed.
 
         Class labels are integers if all names are whole numbers, else text.
 
         Args:
             path: The file.
-            budget: Mean cost per example; None for the operating point that the file names as its default.
+            budget: As of the class; None for the operating point that the file names as its default.
         """
         model = cls(budget)
         opened = open_one_file(path)
@@ -221,10 +224,20 @@ class ELFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         return model
 
     def _choose_point(self, default: str | None = None) -> OperatingPoint:
-        family = self._engine.family
+        engine = self._engine
+        if isinstance(self.budget, str):
+            height, width, channels = self._preprocess.shape
+            times = measure_single_images(
+                engine.backend,
+                (channels, height, width),
+                name="this classifier",
+                threads=None,
+                plain_exit=engine.family.plain_exit,
+            )
+            return engine.family.for_budget(parse_budget(self.budget), times=times)
         if self.budget is not None:
-            return family.for_budget(self.budget)
-        return family.default if default is None else family.point(default)
+            return engine.family.for_budget(self.budget)
+        return engine.family.default if default is None else engine.family.point(default)
 
     def _answers(self, X: ArrayLike) -> Answers:
         examples = self._input(X)
