@@ -28,6 +28,15 @@ def test_numbers_in_words(elf_run: RunDirectory) -> None:
     assert "“medium” (n = 160)" in paragraphs["Rare classes"]
 
 
+def test_full_depth_is_not_called_accurate(elf_run: RunDirectory) -> None:
+    record = read_run(elf_run)
+    full = record.family.points[0]
+    points = tuple(full.renamed("accurate") if one.name == "accurate" else one for one in record.family.points)
+    text = summary(replace(record, family=replace(record.family, points=points)))["Accuracy and cost"]
+    assert "No threshold was more accurate than full depth on the calibration split." in text
+    assert "accurate point" not in text
+
+
 def test_another_unit_of_cost_is_named(elf_run: RunDirectory) -> None:
     record = read_run(elf_run)
     timed = replace(

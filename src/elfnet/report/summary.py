@@ -146,12 +146,13 @@ def _accuracy(record: RunRecord) -> str:
         what = f"in {record.results.cost_unit}"
     sentences = [f"{start} and costs {fmt.cost(full.mean_cost)} {what}{heads}."]
     for chosen, names in _chosen(record).items():
-        point = record.at(chosen)
-        subject = f"The {' and the '.join(names)} point"
         if chosen == "full":
             examples = "by cross-fitting" if record.family.split == CROSS_FITTING else "on the calibration split"
-            sentences.append(f"{subject}: full depth, because no threshold was better {examples}.")
+            reasons = {"accurate": "more accurate", "economic": "cheaper (within the tolerance of accuracy)"}
+            what = " or ".join(reasons[name] for name in reversed(names))
+            sentences.append(f"No threshold was {what} than full depth {examples}.")
             continue
+        point, subject = record.at(chosen), f"The {' and the '.join(names)} point"
         source = "thresholds per exit" if chosen in names else chosen
         sentences.append(
             f"{subject} ({source}): {fmt.percent(point.accuracy)} % correct at a mean cost of "
