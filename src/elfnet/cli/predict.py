@@ -40,7 +40,7 @@ def parser() -> Parser:
     parser.add_argument("--out", type=Path, metavar="FILE", help="file to write; the suffix .csv implies --format csv")
     parser.add_argument("--overwrite", action="store_true", help="replace the file in --out")
     parser.add_argument(
-        "--operating-point", metavar="NAME", help="operating point (default: full, or a better accurate)"
+        "--operating-point", metavar="NAME", help="operating point (default: accurate where it is better than full)"
     )
     parser.add_argument(
         "--budget",

@@ -76,7 +76,7 @@ def parser() -> Parser:
         "--metrics-host", default="127.0.0.1", metavar="HOST", help="address of --metrics-port (default: 127.0.0.1)"
     )
     parser.add_argument(
-        "--operating-point", metavar="NAME", help="point at the start (default: full, or a better accurate)"
+        "--operating-point", metavar="NAME", help="point at the start (default: accurate where it is better than full)"
     )
     parser.add_argument(
         "--budget",
