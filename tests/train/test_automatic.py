@@ -183,13 +183,16 @@ def test_a_damaged_test_image_stops_before_training(root: Path, tmp_path: Path) 
 
 def test_a_sweep_is_timed_once(root: Path, tmp_path: Path, fixed_speed: list[str]) -> None:
     over = {"train.seed": ["0", "1"]}
-    sweep = SweepDirectory(tmp_path / "sweep")
-    cells = resolve_automatic(expand_grid("folder", {"data.root": str(root)}, over), sweep)
+    sweep, notes = SweepDirectory(tmp_path / "sweep"), list[str]()
+    cells = resolve_automatic(expand_grid("folder", {"data.root": str(root)}, over), sweep, on_note=notes.append)
+    assert "resnet9, 100 epochs" in notes[0]
+    assert notes[1].startswith("chosen: --")
     assert [cell.recipe.train.automatic for cell in cells] == [(), ()]
     assert cells[0].recipe.train.epochs == cells[1].recipe.train.epochs == 100
     sweep.open(over, cells)
-    again = resolve_automatic(expand_grid("folder", {"data.root": str(root)}, over), sweep)
+    again = resolve_automatic(expand_grid("folder", {"data.root": str(root)}, over), sweep, on_note=notes.append)
     assert again == cells
+    assert len(notes) == 2
     assert fixed_speed == ["resnet9"]
 
 

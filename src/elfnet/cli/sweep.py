@@ -48,6 +48,7 @@ def run(words: Sequence[str]) -> int:
         gpus=args.gpus,
         address=args.address,
         on_finished=_print_finished,
+        on_note=_print_note,
     )
     if args.json:
         print_json({"sweep": str(out), **table})
@@ -59,5 +60,9 @@ def run(words: Sequence[str]) -> int:
 
 
 def _print_finished(cell: Cell, failure: str | None) -> None:
-    sys.stderr.write(f"{cell.name}: {'done' if failure is None else 'failed: ' + failure}\n")
+    _print_note(f"{cell.name}: {'done' if failure is None else 'failed: ' + failure}")
+
+
+def _print_note(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
     sys.stderr.flush()

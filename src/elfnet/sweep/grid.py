@@ -7,7 +7,7 @@ SWEEP/  sweep.json  recipes/<run>.toml  runs/<run>/  output/<run>.txt  table.md 
 
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -88,11 +88,16 @@ def expand_grid(recipe: str, settings: Mapping[str, Any], over: Mapping[str, Seq
     return cells
 
 
-def resolve_automatic(cells: Sequence[Cell], sweep: "SweepDirectory") -> list[Cell]:
+def resolve_automatic(
+    cells: Sequence[Cell], sweep: "SweepDirectory", *, on_note: Callable[[str], None] | None = None
+) -> list[Cell]:
     """Fill in automatic settings once for the whole sweep, so that runs differ in the swept settings only.
 
     Settings that are chosen from timed steps would differ from run to run otherwise. A sweep that exists keeps the
     settings that it has.
+
+    Args:
+        on_note: called with each line about the data, the choices and the expected time of a run.
     """
     if not any(cell.recipe.train.automatic for cell in cells):
         return list(cells)
@@ -105,8 +110,11 @@ def resolve_automatic(cells: Sequence[Cell], sweep: "SweepDirectory") -> list[Ce
         ]
     from elfnet.train.automatic import set_up  # torch
 
-    resolved = set_up(cells[0].recipe).recipe
-    return [replace(cell, recipe=adopt(cell.recipe, resolved)) for cell in cells]
+    ready = set_up(cells[0].recipe)
+    if on_note is not None:
+        for line in ready.notes:
+            on_note(line)
+    return [replace(cell, recipe=adopt(cell.recipe, ready.recipe)) for cell in cells]
 
 
 def _check_setting(dotted: str) -> None:

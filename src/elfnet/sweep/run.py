@@ -38,6 +38,7 @@ def run_sweep(
     gpus: float = 0,
     address: str | None = None,
     on_finished: OnFinished | None = None,
+    on_note: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """Train, calibrate and measure a recipe for every combination of values; finished runs are skipped.
 
@@ -51,6 +52,7 @@ def run_sweep(
         cpus, gpus: resources of each run; only for `ray`.
         address: of the cluster; only for `ray`.
         on_finished: called for every run that ends, with the reason if it failed.
+        on_note: called with each line about the automatic settings, before the first run starts.
 
     Returns:
         The content of table.json.
@@ -64,7 +66,7 @@ def run_sweep(
     _check_backend_options(backend, jobs=jobs, cpus=cpus, gpus=gpus, address=address)
     grid = parse_over(over)
     sweep = SweepDirectory(Path(out))
-    cells = resolve_automatic(expand_grid(recipe, settings or {}, grid), sweep)
+    cells = resolve_automatic(expand_grid(recipe, settings or {}, grid), sweep, on_note=on_note)
     sweep.open(grid, cells)
     sweep.write_recipes(cells)
     failures: dict[str, str] = {}
