@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from point_families import family_of, point
 from pydantic import ValidationError
 from run_files import change_json
 
 from elfnet.calibrate.line_search import line_search
-from elfnet.calibrate.operating_point import Expected, OperatingPoint, StoredPolicy
+from elfnet.calibrate.operating_point import StoredPolicy
 from elfnet.calibrate.point_family import Family
 from elfnet.errors import RequestError, WorkError
 from elfnet.evaluate.exit_table import ExitTable
@@ -20,34 +21,6 @@ from elfnet.exits.logit_adjustment import LogitAdjustment
 from elfnet.exits.policy import Policy, uniform_policy
 
 TableFactory = Callable[..., ExitTable]
-
-
-def point(name: str, accuracy: float, cost: float) -> OperatingPoint:
-    return OperatingPoint(
-        name=name,
-        policy=uniform_policy(name, 0.5, 2, 1.0),
-        expected=Expected(
-            accuracy=accuracy,
-            accuracy_by_group={"many": accuracy, "medium": None, "few": 0.0},
-            balanced_accuracy=accuracy,
-            mean_cost=cost,
-            worst_cost=1.1,
-            exit_share=(0.5, 0.5),
-        ),
-        rule="fixed",
-    )
-
-
-def family_of(*points: OperatingPoint) -> Family:
-    return Family(
-        points=points,
-        checkpoint_sha256="a" * 64,
-        split="calibration",
-        n=10,
-        confidence_scale=(1.0, 1.0),
-        cost=(0.4, 1.1),
-        head_cost=(0.1, 0.0),
-    )
 
 
 @pytest.fixture

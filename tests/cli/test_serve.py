@@ -5,12 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from point_families import family_of, point
 
 from elfnet import serve as serve_package
-from elfnet.calibrate.operating_point import Expected, OperatingPoint
-from elfnet.calibrate.point_family import Family
 from elfnet.cli.serve import _start_point
-from elfnet.exits.policy import uniform_policy
 from elfnet.extras import install_command
 
 Call = Callable[..., tuple[int, str, str]]
@@ -40,29 +38,9 @@ def test_refused_in_one_line(
     assert error.count("\n") == 1
 
 
-def point(name: str, accuracy: float, cost: float) -> OperatingPoint:
-    expected = Expected(
-        accuracy=accuracy,
-        accuracy_by_group={"many": accuracy, "medium": None, "few": None},
-        balanced_accuracy=accuracy,
-        mean_cost=cost,
-        worst_cost=1.1,
-        exit_share=(0.5, 0.5),
-    )
-    return OperatingPoint(name=name, policy=uniform_policy(name, 0.5, 2, 1.0), expected=expected, rule="fixed")
-
-
 def test_the_service_starts_at_the_default_point() -> None:
     full, accurate, cheap = point("full", 0.8, 1.0), point("accurate", 0.9, 0.7), point("s=0.5", 0.6, 0.4)
-    family = Family(
-        points=(full, accurate, cheap),
-        checkpoint_sha256="a" * 64,
-        split="calibration",
-        n=10,
-        confidence_scale=(1.0, 1.0),
-        cost=(0.4, 1.1),
-        head_cost=(0.1, 0.0),
-    )
+    family = family_of(full, accurate, cheap)
     assert _start_point(family, None, None, None) == accurate
     assert _start_point(family, "full", None, None) == full
     assert _start_point(family, None, 0.5, None) == cheap
