@@ -27,6 +27,22 @@ from elfnet.recipe.load import load_recipe
         ("distilled-exits", {"model.experts": 2}, "model.experts=2: .* set criterion.distil=0"),
         ("elf-ce", {"model.experts": 0}, "model.experts"),
         ("distilled-exits", {"exits.after_exit": "drop"}, "exits.after_exit=drop does not compute them"),
+        (
+            "elf-ce",
+            {"train.prune": 0.5, "train.epochs": 4},
+            "train.prune=0.5 leaves out nothing in train.epochs=4: .* train.prune_patience=3 .* lower "
+            "train.prune_patience, or set train.prune=0",
+        ),
+        (
+            "elf-ce",
+            {"train.prune": 0.5, "train.epochs": 10, "train.prune_until": 0.3},
+            "all are shown from train.prune_until=0.3 of the epochs on",
+        ),
+        (
+            "elf-strong",
+            {"train.optimizer": "adamw"},
+            "not for train.optimizer=adamw with train.momentum=0.9; set train.nesterov=false, or train.optimizer=sgd",
+        ),
         ("elf-ce", {"train.mix": "manifold"}, "exits before it would see unmixed features"),
         ("manifold-mixup", {"train.accumulate": 2}, "train.accumulate=1"),
         (
@@ -70,6 +86,8 @@ def test_patches_are_refused_for_feature_rows(mix: str) -> None:
         ("elf-ce", {"train.mix": "cutmix", "train.accumulate": 2, "exits.after_exit": "drop"}),
         ("elf-balanced-softmax", {"train.mix": "mixup"}),
         ("elf-ldam-drw", {"train.mix": "mixup"}),
+        ("elf-ce", {"train.prune": 0.5, "train.epochs": 5}),
+        ("elf-strong", {"train.optimizer": "adamw", "train.nesterov": False}),
         ("elf-ce-drw", {"criterion.distil": 0.3}),
         ("elf-ce-drw", {"criterion.equilibrium": True, "exits.after_exit": "drop"}),
         ("elf-ldam-drw", {"model.experts": 3, "exits.after_exit": "drop", "criterion.exit_weights": (1.0,) * 6}),

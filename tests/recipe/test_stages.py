@@ -118,8 +118,8 @@ def test_stored_recipes_of_earlier_versions_describe_their_network() -> None:
     ("method", "settings", "complaint"),
     [
         ("ce", {"refit.epochs": 10}, "refit.epochs=10 is for refit.method=balanced, and refit.method=none"),
-        ("ce", {"refit.epochs": 10}, "has no second stage; leave refit.epochs out, or set refit.method=balanced"),
-        ("crt", {"refit.epochs": 10}, "refit.method=crt refits the classifiers in another way; leave refit.epochs out"),
+        ("ce", {"refit.epochs": 10}, "has no second stage; set refit.epochs=0, or set refit.method=balanced"),
+        ("crt", {"refit.epochs": 10}, "refit.method=crt refits the classifiers in another way; set refit.epochs=0"),
         ("tau-norm", {"refit.epochs": 3}, "refit.method=tau-norm refits the classifiers in another way"),
         ("ce", {"refit.head": "cosine"}, "refit.head=cosine is for refit.method=balanced"),
         ("bbn", {"refit.method": "balanced", "refit.epochs": 3}, "BBN has two branches: set model.branches=1"),

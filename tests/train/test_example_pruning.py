@@ -110,6 +110,10 @@ def test_a_class_below_the_floor_is_refused() -> None:
     with pytest.raises(RequestError, match=message):
         require_floor(11, np.bincount(LABELS), ("a", "b", "c"))
     require_floor(10, np.bincount(LABELS), ("a", "b", "c"))
+    # A class without training examples cannot be shown at all.
+    require_floor(10, np.bincount(LABELS + 1), ("none", "a", "b", "c"))
+    with pytest.raises(RequestError, match=message):
+        require_floor(11, np.bincount(LABELS + 1), ("none", "a", "b", "c"))
 
 
 def _tiny(tiny_settings: dict[str, Any], **changes: Any) -> Recipe:
@@ -152,7 +156,7 @@ def test_mixed_examples_do_not_enter_the_history(tiny_settings: dict[str, Any], 
 
 
 def test_a_floor_that_is_too_high_leaves_the_old_run(tiny_settings: dict[str, Any], tmp_path: Path) -> None:
-    run = train_recipe(_tiny(tiny_settings, **{"train.epochs": 1}), tmp_path / "run")
+    run = train_recipe(_tiny(tiny_settings, **{"train.prune": 0.0, "train.epochs": 1}), tmp_path / "run")
     before = load_checkpoint(run.checkpoint("last")).sha256
     with pytest.raises(RequestError, match=r"train.prune_floor=500 is more than"):
         train_recipe(_tiny(tiny_settings, **{"train.prune_floor": 500}), tmp_path / "run", overwrite=True)

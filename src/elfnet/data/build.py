@@ -149,14 +149,11 @@ def _refuse_settings_of_image_files(data: DataRecipe) -> None:
 def _check_augmentation(data: DataRecipe, train: Examples) -> None:
     height, width, channels = train.example_shape
     if isinstance(train, FeatureRows):
-        for setting, used in (
-            (f"policy={data.policy}", data.policy != "none"),
-            (f"cutout={data.cutout}", data.cutout > 0),
-            (f"random_erasing={data.random_erasing}", data.random_erasing > 0),
-        ):
-            if used:
+        for name, off in (("policy", "none"), ("cutout", 0), ("random_erasing", 0)):
+            if getattr(data, name) != off:
                 raise RequestError(
-                    f"data.{setting} changes images, and data.source={data.source} has feature rows; leave it out"
+                    f"data.{name}={getattr(data, name)} changes images, and data.source={data.source} has feature "
+                    f"rows; set data.{name}={off}"
                 )
     if data.policy != "none" and channels not in (1, 3):
         raise RequestError(

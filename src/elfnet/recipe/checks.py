@@ -80,7 +80,9 @@ def _check_model_and_training(recipe: "Recipe") -> None:
         )
     if recipe.train.nesterov and (recipe.train.optimizer != "sgd" or recipe.train.momentum == 0):
         raise ValueError(
-            "train.nesterov=true needs SGD with momentum: set train.optimizer=sgd and train.momentum above 0"
+            f"train.nesterov=true is for SGD with momentum, not for train.optimizer={recipe.train.optimizer} with "
+            f"train.momentum={recipe.train.momentum:g}; set train.nesterov=false, or train.optimizer=sgd and "
+            "train.momentum above 0"
         )
     if recipe.train.schedule == "one-cycle" and recipe.train.warmup_epochs == 0:
         raise ValueError(
@@ -96,6 +98,14 @@ def _check_model_and_training(recipe: "Recipe") -> None:
         if recipe.data.sampler != "shuffle":
             raise ValueError(
                 f"{prune} and data.sampler={recipe.data.sampler} both choose examples: set data.sampler=shuffle"
+            )
+        train = recipe.train
+        if train.prune_patience >= min(train.prune_until * train.epochs, train.epochs - 1):
+            raise ValueError(
+                f"{prune} leaves out nothing in train.epochs={train.epochs}: no example is easy before "
+                f"train.prune_patience={train.prune_patience} epochs, and all are shown from train.prune_until="
+                f"{train.prune_until:g} of the epochs on, and in the last; lower train.prune_patience, or set "
+                "train.prune=0"
             )
     if recipe.train.sync_batch_norm and recipe.exits.after_exit == "drop":
         raise ValueError("train.sync_batch_norm=true needs all stages on every device: set exits.after_exit=mask")
@@ -300,8 +310,8 @@ def _check_second_stage(recipe: "Recipe") -> None:
         return
     why = "has no second stage" if refit.method == "none" else "refits the classifiers in another way"
     for holds, setting, way_out in (
-        (refit.epochs == 0, f"refit.epochs={refit.epochs}", "leave refit.epochs out"),
-        (refit.head == "auto", f"refit.head={refit.head}", "leave refit.head out"),
+        (refit.epochs == 0, f"refit.epochs={refit.epochs}", "set refit.epochs=0"),
+        (refit.head == "auto", f"refit.head={refit.head}", "set refit.head=auto"),
     ):
         if not holds:
             raise ValueError(

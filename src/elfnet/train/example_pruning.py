@@ -40,8 +40,8 @@ class PruningSettings:
 
 
 def require_floor(floor: int, class_counts_C: Ints, class_names: Sequence[str]) -> None:
-    """Refuse a floor above the number of examples of the smallest class."""
-    smallest = int(class_counts_C.argmin())
+    """Refuse a floor above the number of examples of the smallest class; classes without examples do not count."""
+    smallest = int(np.where(class_counts_C > 0, class_counts_C, class_counts_C.max()).argmin())
     if floor > class_counts_C[smallest]:
         raise RequestError(
             f"train.prune_floor={floor} is more than the {class_counts_C[smallest]} training examples of class "

@@ -177,7 +177,7 @@ def test_feature_rows_are_not_augmented(tmp_path: Path, change: dict[str, Any], 
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "rows.npz", X=rng.random((60, 4), dtype=np.float32), y=np.arange(60) % 3)
     settings = {"data.train": str(tmp_path / "rows.npz")} | {f"data.{name}": value for name, value in change.items()}
-    with pytest.raises(RequestError, match=rf"data\.{setting} changes images, and .* has feature rows; leave"):
+    with pytest.raises(RequestError, match=rf"data\.{setting} changes images, and .* has feature rows; set data\."):
         load_splits(load_recipe("features/ce", settings).data)
 
 
