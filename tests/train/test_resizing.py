@@ -24,6 +24,13 @@ def test_the_side_grows_in_steps_of_an_eighth() -> None:
     assert resizing.sizes == 5
 
 
+def test_the_last_epoch_has_full_images_however_short_the_run_is() -> None:
+    def shares(epochs: int) -> list[float]:
+        return [ProgressiveResizing(0.5, 0.9, epochs).share(epoch) for epoch in range(epochs)]
+
+    assert [shares(epochs) for epochs in (1, 2, 3)] == [[1.0], [0.5, 1.0], [0.5, 0.75, 1.0]]
+
+
 def test_images_have_the_side_of_the_epoch() -> None:
     resizing = ProgressiveResizing(0.5, 0.8, 10)
     images = torch.rand(2, 3, 32, 24)

@@ -105,10 +105,13 @@ class TrainRecipe(Section):
     )
     resize_start: Annotated[float, Field(ge=0.25, le=1)] = Field(
         default=1.0,
-        description="progressive resizing: initial side of training images as a fraction of the full side; 1: none",
+        description="progressive resizing: initial side of training images as a fraction of the full side, rounded to "
+        "eighths; 1: none",
     )
     resize_until: Annotated[float, Field(gt=0, lt=1)] = Field(
-        default=0.75, description="progressive resizing: fraction of the epochs after which images have their full side"
+        default=0.75,
+        description="progressive resizing: fraction of the epochs after which images have their full side; the last "
+        "epoch always has it",
     )
     prune: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.0,

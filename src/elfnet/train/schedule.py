@@ -150,7 +150,7 @@ class ProgressiveResizing:
 
     Attributes:
         start: side in the first epoch, as a fraction of the full side, in (0, 1).
-        until: fraction of the epochs after which images have their full side.
+        until: fraction of the epochs after which images have their full side, as they have in the last epoch anyway.
         epochs: length of the run.
     """
 
@@ -165,7 +165,8 @@ class ProgressiveResizing:
             >>> [ProgressiveResizing(0.5, 0.8, 10).share(epoch) for epoch in (0, 2, 4, 6, 8)]
             [0.5, 0.625, 0.75, 0.875, 1.0]
         """
-        growing = self.until * self.epochs
+        # The last epoch has full images, however short the run is: the network is evaluated on those.
+        growing = min(self.until * self.epochs, self.epochs - 1)
         if epoch >= growing:
             return 1.0
         return round(STEPS * (self.start + (1 - self.start) * epoch / growing)) / STEPS
