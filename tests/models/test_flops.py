@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from elfnet.models.build import build_network
+from elfnet.models.build import build_network, network_of
 from elfnet.models.flops import NetworkCost, costly_exits, count_cost
 from elfnet.models.staged import StagedNetwork
+from elfnet.recipe.load import load_recipe
 
 CIFAR = (3, 32, 32)
 
@@ -54,6 +55,14 @@ def test_heads_in_proportion_to_the_backbone(backbone: str, filters: int, classe
     if backbone == "resnet32":
         assert sum(cost.heads[:-1]) / cost.plain == pytest.approx(0.108, abs=5e-4)
         assert cost.relative[0] == pytest.approx(0.0514, abs=2e-4)
+
+
+@pytest.mark.parametrize("method", ["joint-strong", "elf-strong", "elf-strong-experts"])
+def test_the_strong_recipes_have_such_heads(method: str) -> None:
+    model = load_recipe(f"cifar100-lt/{method}").model
+    cost = count_cost(network_of(model, classes=100, image_channels=3), CIFAR)
+    assert sum(cost.heads[: -model.experts]) / cost.plain <= 0.12
+    assert cost.relative[0] <= 0.10
 
 
 def test_heads_at_stride_one_cost_more_than_the_backbone() -> None:

@@ -13,6 +13,7 @@ import oracles
 import pytest
 import torch
 from lightning_fabric import Fabric
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from elfnet.data.loading.feed import Partners, TrainingBatch
@@ -27,6 +28,7 @@ from elfnet.recipe.load import load_recipe
 from elfnet.recipe.schema import Recipe
 from elfnet.recipe.stages import stages_of
 from elfnet.run.log import EpochRecord
+from elfnet.train.example_pruning import ExitHistory, Pruning, PruningSettings
 from elfnet.train.forward import forward_and_mixing
 from elfnet.train.loop import Trainer
 from elfnet.train.optimizer import build_optimizer
@@ -91,7 +93,9 @@ def _network(recipe: Recipe) -> StagedNetwork:
     return network
 
 
-def _step(recipe: Recipe, network: StagedNetwork, batch: TrainingBatch, epoch: int) -> EpochRecord:
+def _step(
+    recipe: Recipe, network: StagedNetwork, batch: TrainingBatch, epoch: int, pruning: Pruning | None = None
+) -> EpochRecord:
     """Train one step as a run does; returns its log record."""
     (stage,) = stages_of(recipe)
     objective = build_objective(stage, COUNTS, network)
@@ -110,6 +114,7 @@ def _step(recipe: Recipe, network: StagedNetwork, batch: TrainingBatch, epoch: i
         is_head_C=torch.from_numpy(head_classes(np.array(COUNTS))),
         seed=0,
         mixing=mixing,
+        pruning=pruning,
         frozen="train" if recipe.refit.batch_norm == "train" else "eval",
     )
     return trainer.run_epoch(epoch)
@@ -175,6 +180,29 @@ def test_one_loss(method: str) -> None:
         assert 0 < record.exit_share[0] < 1
     logits_EBC = expected.train()(batch.images)
     torch.autograd.backward(METHODS[method](logits_EBC, batch.labels_b.tolist()))
+    oracles.first_sgd_step(expected, lr=0.1 * 0.01, weight_decay=DECAY)
+    _assert_same(found, expected, before)
+
+
+class Stands(Pruning):
+    """Every example is shown and stands for a given number of examples."""
+
+    numbers = (1, 4, 2, 1, 3, 1)
+
+    def draw(self, epoch: int) -> NDArray[np.float32]:  # noqa: ARG002
+        return np.array(self.numbers, dtype=np.float32)
+
+
+def test_an_example_counts_for_those_left_out_in_loss_and_divisor() -> None:
+    recipe, batch = _recipe("elf-ce-drw"), _batch()
+    before = _network(recipe)
+    found, expected = copy.deepcopy(before), copy.deepcopy(before)
+    settings = PruningSettings(share=0.5, patience=1, floor=1, until=0.9)
+    history = ExitHistory(BATCH, torch.device("cpu"))
+    _step(recipe, found, batch, WEIGHTED, Stands(settings, history, batch.labels_b.numpy(), seed=0, epochs=200))
+    logits_EBC, labels = expected.train()(batch.images), batch.labels_b.tolist()
+    repeated = [b for b, number in enumerate(Stands.numbers) for _ in range(number)]
+    torch.autograd.backward(METHODS["elf-ce-drw"](logits_EBC[:, repeated], [labels[b] for b in repeated]))
     oracles.first_sgd_step(expected, lr=0.1 * 0.01, weight_decay=DECAY)
     _assert_same(found, expected, before)
 
