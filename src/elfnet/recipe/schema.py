@@ -57,8 +57,8 @@ class ModelRecipe(Section):
     )
     experts: PositiveInt = Field(
         default=1,
-        description="copies of the last block group, each with its own classifier and exit; the logits of an expert's "
-        "exit are the mean over the experts up to it",
+        description="copies of the last block group (of resnet32_late: of its last five blocks), each with its own "
+        "classifier and exit; the logits of an expert's exit are the mean over the experts up to it",
     )
     head: Literal["linear", "cosine", "scaled"] = Field(
         default="linear",
