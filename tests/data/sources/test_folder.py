@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from elfnet.data.sources.folder import folder, ignored_line, list_folder
+from elfnet.data.sources.folder import folder, ignored_line, list_folder, split_folders
 from elfnet.data.types import SourceRequest
 from elfnet.errors import RequestError, WorkError
 
@@ -43,6 +43,16 @@ def test_an_empty_class_folder_is_named(image_folder: Write) -> None:
         list_folder(root)
 
 
+def test_a_class_folder_with_other_files_only_says_what_to_do_with_them(image_folder: Write) -> None:
+    root = image_folder({"a": 1, "b": 0})
+    (root / "a" / "notes.txt").write_text("")
+    with pytest.raises(WorkError, match=r"images/b has no image \([^)]*\); remove it, or put images into it$"):
+        list_folder(root)
+    (root / "b" / "x.heic").write_text("")
+    with pytest.raises(WorkError, match=r"only files of \.heic; remove it, or convert them to JPEG or PNG$"):
+        list_folder(root)
+
+
 def test_a_root_without_class_folders_or_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(WorkError, match="has no class folder"):
         list_folder(tmp_path)
@@ -70,6 +80,24 @@ def test_split_folders_are_found(image_folder: Write, validation: str) -> None:
     assert source.test is not None
     assert [len(part) for part in (source.train, source.calibration, source.test)] == [8, 4, 6]
     assert Path(source.test.name(0)) == root / "test" / "a" / "000.png"
+
+
+@pytest.mark.parametrize(
+    "names", [("Train", "Val", "Test"), ("training", "validation", "testing"), ("train", "dev", "eval")]
+)
+def test_split_folders_have_other_usual_names(image_folder: Write, names: tuple[str, str, str]) -> None:
+    for name in names:
+        root = image_folder({"a": 2, "b": 2}, below=f"images/{name}").parent
+    places = [root / name for name in names]
+    assert split_folders(root) == dict(zip(("train", "calibration", "test"), places, strict=True))
+
+
+def test_a_folder_beside_those_of_splits_is_named(image_folder: Write) -> None:
+    # Otherwise train, test and __MACOSX would be three classes.
+    for name in ("train", "test", "__MACOSX"):
+        root = image_folder({"a": 2, "b": 2}, below=f"images/{name}").parent
+    with pytest.raises(WorkError, match=r"images has folders of splits \(train, test\) and also '__MACOSX'; move it"):
+        split_folders(root)
 
 
 def test_splits_can_be_named_separately(image_folder: Write) -> None:

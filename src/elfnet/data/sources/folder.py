@@ -18,7 +18,12 @@ CONVERTIBLE = (".heic", ".heif", ".avif", ".jxl", ".jp2", ".cr2", ".nef", ".arw"
 """Endings of images that are not read."""
 Identity = tuple[int, int]
 """Device and inode of a folder."""
-TRAIN, CALIBRATION, TEST = ("train",), ("calibration", "val", "valid", "validation"), ("test",)
+SPLIT_NAMES = {
+    "train": ("train", "training"),
+    "calibration": ("calibration", "val", "valid", "validation", "dev"),
+    "test": ("test", "testing", "eval", "evaluation"),
+}
+"""Names of the folder of each split, in lower case."""
 
 
 @SOURCES.register("folder")
@@ -48,23 +53,29 @@ def _same(one: Path, other: Path) -> bool:
 
 
 def split_folders(root: Path) -> dict[str, Path | None]:
-    """Find the folder of each split below a root.
+    """Find the folder of each split below a root, by its name in any case.
 
-    The root has split folders if there is a folder `train` and all folders have names of splits (`train` may also be
-    the name of a class). Otherwise the root itself is the training folder, and the other splits are None.
+    The root has split folders if it has one for training, and nothing else or one for another split (`train` may also
+    be the name of a class). Otherwise the root itself is the training folder, and the other splits are None.
+
+    Raises:
+        WorkError: Two folders are of the same split, or one beside those of splits is of none.
     """
     inner = _folders(root)
-    known = {*TRAIN, *CALIBRATION, *TEST}
-    if "train" not in inner or not set(inner) <= known:
+    found = {split: [name for name in inner if name.lower() in names] for split, names in SPLIT_NAMES.items()}
+    named = [name for names in found.values() for name in names]
+    others = [name for name in inner if name not in named]
+    if not found["train"] or (others and len(named) == len(found["train"])):
         return {"train": root, "calibration": None, "test": None}
-    found = [name for name in CALIBRATION if name in inner]
-    if len(found) > 1:
-        raise WorkError(f"{root} has both {found[0]} and {found[1]}; keep one, or name it with data.calibration")
-    return {
-        "train": root / "train",
-        "calibration": root / found[0] if found else None,
-        "test": root / "test" if "test" in inner else None,
-    }
+    if others:
+        raise WorkError(
+            f"{root} has folders of splits ({', '.join(named)}) and also {others[0]!r}; move it elsewhere, or if all "
+            f"of them are classes, rename {found['train'][0]}"
+        )
+    for split, names in found.items():
+        if len(names) > 1:
+            raise WorkError(f"{root} has both {names[0]} and {names[1]} for the {split} split; keep one of them")
+    return {split: root / names[0] if names else None for split, names in found.items()}
 
 
 def list_folder(root: Path) -> Listing:
@@ -78,15 +89,16 @@ def list_folder(root: Path) -> Listing:
     real = root.resolve()
     above = frozenset(_identity(place) for place in (real, *real.parents))
     for name in classes:
-        before = len(paths)
-        paths += _images_below(os.fspath(root), name, above, ignored)
+        before, here = len(paths), Counter[str]()
+        paths += _images_below(os.fspath(root), name, above, here)
         counts.append(len(paths) - before)
         if counts[-1] == 0:
-            found = f", only files of {', '.join(sorted(ignored))}" if ignored else ""
+            found = f", only files of {', '.join(sorted(here))}" if here else ""
+            way_out = "convert them to JPEG or PNG" if set(here) & set(CONVERTIBLE) else "put images into it"
             raise WorkError(
-                f"class folder {root / name} has no image ({', '.join(ENDINGS)}){found}; remove it, or put images "
-                "into it"
+                f"class folder {root / name} has no image ({', '.join(ENDINGS)}){found}; remove it, or {way_out}"
             )
+        ignored += here
     ignored.update(f"{ending} outside class folders" for ending in _loose_images(root))
     return Listing(
         origin=str(root),
