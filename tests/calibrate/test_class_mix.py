@@ -99,8 +99,10 @@ def test_a_mix_must_fit_the_classes(skewed: ExitTable) -> None:
     assert parse_mix("2,1") == (2.0, 1.0)
     with pytest.raises(RequestError, match=r"class mix 'even' is unknown"):
         parse_mix("even")
-    with pytest.raises(RequestError, match=r"has 2 numbers, and the model has 6 classes"):
+    with pytest.raises(RequestError, match=r"class mix 2,1 has 2 numbers, and the data have 6 classes; give one"):
         weighted_to(skewed, (2.0, 1.0))
+    with pytest.raises(RequestError, match=r"class mix 1,1,1,1,1,-2 must be numbers of 0 or more"):
+        weighted_to(skewed, (1, 1, 1, 1, 1, -2))
 
 
 def test_a_promise_pays_for_the_rarest_class(make_table: TableFactory) -> None:

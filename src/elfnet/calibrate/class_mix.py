@@ -19,7 +19,7 @@ from elfnet.evaluate.exit_table import ExitTable
 BALANCED, AS_IS, AUTO = "balanced", "as-is", "auto"
 LONG_TAILED_FROM = 2.0
 """Ratio of the largest to the smallest training class from which `auto` means balanced."""
-MAX_NAMED = 10
+MAX_NAMED, MAX_SHOWN = 10, 60
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,16 @@ def parse_mix(text: str) -> str | tuple[float, ...]:
             f"class mix {text!r} is unknown; give auto, balanced, as-is, or the expected images per class, such as "
             "100,20,5"
         ) from None
+
+
+def check_mix(mix: str, classes: int) -> None:
+    """Check that a class mix fits the number of classes.
+
+    Raises:
+        RequestError: it is unknown, or its counts do not fit.
+    """
+    if not isinstance(parsed := parse_mix(mix), str):
+        _given(parsed, classes)
 
 
 def weighted_to(table: ExitTable, mix: str | Sequence[float]) -> MixedTable:
@@ -88,11 +98,15 @@ def weighted_to(table: ExitTable, mix: str | Sequence[float]) -> MixedTable:
 
 def _given(mix: str | Sequence[float], classes: int) -> NDArray[np.float64]:
     counts_C = np.array(parse_mix(mix) if isinstance(mix, str) else mix, dtype=np.float64)
-    if counts_C.shape != (classes,) or not (np.isfinite(counts_C).all() and (counts_C >= 0).all() and counts_C.any()):
+    text = ",".join(f"{count:g}" for count in counts_C)
+    what = f"class mix {text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + ' ...'}"
+    if counts_C.shape != (classes,):
         raise RequestError(
-            f"the class mix has {counts_C.size} numbers, and the model has {classes} classes; give one number per "
-            "class, 0 or more"
+            f"{what} has {counts_C.size} numbers, and the data have {classes} classes; give one number per class, in "
+            "the order of the labels"
         )
+    if not (np.isfinite(counts_C).all() and (counts_C >= 0).all() and counts_C.any()):
+        raise RequestError(f"{what} must be numbers of 0 or more, and not all 0")
     return counts_C
 
 

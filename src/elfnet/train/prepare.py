@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from elfnet.calibrate.class_mix import check_mix
 from elfnet.data.build import load_splits
 from elfnet.data.ldam_drw_protocol import PROTOCOL
 from elfnet.data.loading.build import normalisation_of
@@ -170,6 +171,10 @@ def load_checked_data(recipe: Recipe) -> tuple[Splits, Normalisation]:
     splits = load_splits(recipe.data)
     for threshold in recipe.exits.search:
         parse_threshold(threshold, classes=len(splits.class_names))
+    try:
+        check_mix(recipe.exits.class_mix, len(splits.class_names))
+    except RequestError as error:
+        raise RequestError(f"exits.class_mix: {error}") from error
     if len(splits.calibration):
         _refuse_one_class(splits.calibration.labels_N)
     if recipe.train.prune:
