@@ -46,6 +46,7 @@ def test_whole_numbers_are_classes_by_value_and_may_have_gaps(tmp_path: Path) ->
         ("path,class\na,0\n", RequestError, r"no column 'label'; .* data\.label_column"),
         # A quote that is not closed; the message stays one line.
         ('"path,\nlabel\n', RequestError, r"no column 'path'; it has: 'path,\\nlabel\\n'; .* data\.path_column"),
+        ("path;label\na;0\n", WorkError, r"table\.csv separates columns by semicolons; save it with commas"),
         ("", WorkError, r"table\.csv is empty; it needs a line with column names"),
         ("\n\n", WorkError, r"table\.csv is empty"),
         ("path,label\na,0\n\nb\0,1\n", WorkError, r"line 4 of .*table\.csv has a NUL byte in path: 'b\\x00'"),

@@ -110,6 +110,8 @@ def _csv_columns(file: Path, wanted: list[str], settings: list[str]) -> list[lis
             header = next(filter(None, rows), [])
             if not header:
                 raise WorkError(f"{file} is empty; it needs a line with column names, and one line per image")
+            if len(header) == 1 and ";" in header[0]:
+                raise WorkError(f"{file} separates columns by semicolons; save it with commas, or as .tsv with tabs")
             places = []
             for column, setting in zip(wanted, settings, strict=False):
                 if column not in header:
