@@ -74,6 +74,7 @@ def one_line(result: tuple[int, str, str], code: int) -> str:
         (["data", "describe", "digits/cee"], "unknown recipe 'digits/cee'; did you mean 'digits/ce'?"),
         (["train", "nothere"], "unknown recipe 'nothere'; 'elfnet recipes ls' lists all"),
         (["train", "../"], "elfnet train folder --data.root ../"),
+        (["train", "folder", "."], "unknown argument '.'; for images in a folder, give --data.root ."),
         (["data", "prepare"], "name a data set"),
     ],
     ids=lambda value: "_".join(value)[:60] if isinstance(value, list) else "",

@@ -8,6 +8,7 @@ import argparse
 import math
 from collections.abc import Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args, get_origin
 
 from pydantic import BaseModel
@@ -62,6 +63,8 @@ class Parser(argparse.ArgumentParser):
         """What an unknown flag may mean: a setting without its section, one with another name, or a similar flag."""
         name = flag.removeprefix("--")
         known = [option for action in self._actions for option in action.option_strings]
+        if "--data.root" in known and Path(flag).is_dir():
+            return f"for images in a folder, give --data.root {flag}"
         word = name.rpartition(".")[2].replace("-", "_")
         if same := [option for option in known if "." in option and option.rpartition(".")[2] == word]:
             return f"did you mean {' or '.join(same)}?"
