@@ -146,6 +146,12 @@ def test_epochs_fit_into_the_hours_and_a_short_time_is_a_warning(root: Path) -> 
     ready = set_up(folder(root, **{"train.hours": 20 / 3600}))
     assert ready.recipe.train.epochs == 5
     assert "5 epochs fit into --train.hours" in ready.notes[2]
+    one_epoch = set_up(folder(root, **{"train.hours": 1e-6}))
+    assert ", 1 epoch, about" in one_epoch.notes[0]
+    short = one_epoch.notes[2]
+    assert short.startswith("warning: 1 epoch fits into --train.hours 1e-06, and 100 would be better; they take")
+    enough = float(short.rpartition(" ")[2])
+    assert set_up(folder(root, **{"train.hours": enough})).recipe.train.epochs == 100
     assert set_up(folder(root, **{"train.hours": 1e-6, "train.epochs": 9})).recipe.train.epochs == 9
 
 
@@ -178,6 +184,18 @@ def test_a_damaged_test_image_stops_before_training(root: Path, tmp_path: Path) 
     (root / "a" / "39.png").write_bytes(b"broken")
     with pytest.raises(WorkError, match=r"39.png is not an image or is damaged"):
         train_recipe(folder(root), tmp_path / "run", observer=Silent())
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("mix", "message"),
+    [("3,2,1", "class mix 3,2,1 has 3 numbers, and the data have 2 classes"), ("even", "class mix 'even' is unknown")],
+)
+def test_a_class_mix_that_does_not_fit_stops_before_training(
+    root: Path, tmp_path: Path, mix: str, message: str
+) -> None:
+    with pytest.raises(RequestError, match=f"exits.class_mix: {message}"):
+        train_recipe(folder(root, **{"exits.class_mix": mix}), tmp_path / "run", observer=Silent())
     assert not (tmp_path / "run").exists()
 
 

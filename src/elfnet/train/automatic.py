@@ -6,6 +6,7 @@ are stored in recipe.toml, so that a resumed run, and a run that starts from it,
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -190,10 +191,13 @@ def _chosen(recipe: Recipe, splits: Splits, facts: DataFacts | None, *, world_si
             )
     notes[:0] = [_summary(facts, chosen, speed.run_seconds(chosen, facts)), _choices(recipe, chosen)]
     if chosen.train.epochs < min(wanted, MIN_EPOCHS) and "train.epochs" in recipe.train.automatic:
-        hours = wanted * speed.epoch_seconds(chosen, facts) / 3600 / RESERVE
+        seconds = wanted * speed.epoch_seconds(chosen, facts) + speed.fixed_seconds(chosen, facts)
+        # Rounded up: the hours must suffice.
+        hours = ceil(seconds / 360 / RESERVE) / 10
+        few = "1 epoch fits" if chosen.train.epochs == 1 else f"{chosen.train.epochs} epochs fit"
         notes.append(
-            f"warning: {chosen.train.epochs} epochs fit into --train.hours {chosen.train.hours:g}, and {wanted} would "
-            f"be better; they take --train.hours {hours:.1f}"
+            f"warning: {few} into --train.hours {chosen.train.hours:g}, and {wanted} would be better; they take "
+            f"--train.hours {hours:g}"
         )
     notes += [f"warning: {text}" for text in contradictions(facts, chosen)]
     return SetUp(chosen, tuple(notes))
@@ -277,15 +281,16 @@ def read_facts(recipe: Recipe, splits: Splits) -> DataFacts | None:
 def _summary(facts: DataFacts, recipe: Recipe, seconds: float | None) -> str:
     """Such as `28 px grey, 414 images ... -> 32 px, resnet9, 100 epochs ..., about 17 minutes on 1 thread`."""
     text = f"{facts.describe()} -> {recipe.data.image_size} px"
+    epochs = f"{recipe.train.epochs} epoch{'s' if recipe.train.epochs > 1 else ''}"
     if seconds is None:
-        return f"{text}, {recipe.train.epochs} epochs"
+        return f"{text}, {epochs}"
     threads, folds = recipe.train.threads or torch.get_num_threads(), recipe.data.cross_fitting
     networks = f" of each of {folds + 1} networks (cross-fitting)" if folds else ""
     network = recipe.model.backbone
     if recipe.model.weights:
         network += f" from {Path(recipe.model.weights).name}"
     return (
-        f"{text}, {network}, {recipe.train.epochs} epochs{networks}, about {rough_duration(seconds)} on "
+        f"{text}, {network}, {epochs}{networks}, about {rough_duration(seconds)} on "
         f"{threads} thread{'s' if threads > 1 else ''}"
     )
 
