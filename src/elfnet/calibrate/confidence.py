@@ -98,8 +98,13 @@ def _scales(table: ExitTable, *, fitted: bool) -> tuple[float, ...]:
 
 def _best_option(table: ExitTable, options: list[_Option], seed: int) -> tuple[_Option, str]:
     """Compare the options by cross-validation; the first one wins unless another is clearly better."""
-    if table.exits == 1 or table.examples < MIN_EXAMPLES:
-        return options[0], f"{options[0].words}: nothing to compare, {table.exits} exits and {table.examples} examples"
+    if table.exits == 1:
+        return options[0], f"{options[0].words}: with one exit there is nothing to compare"
+    if table.examples < MIN_EXAMPLES:
+        return options[0], (
+            f"{options[0].words}; {table.examples} examples are too few to compare other ways, which takes "
+            f"{MIN_EXAMPLES}"
+        )
     try:
         halves = split_table(table, 0.5, seed, strata_N=table.labels_N)
     except RequestError:
