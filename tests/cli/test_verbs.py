@@ -85,7 +85,7 @@ def test_train_twice_is_refused_and_overwrite_and_resume_work(elfnet: Call, fini
     shutil.copytree(finished, run)
     code, _, error = elfnet("train", run / "recipe.toml", "--out", run)
     assert code == 2
-    assert f"continue it with 'elfnet train --resume --out {run}', or give --overwrite" in error
+    assert f"give --overwrite or another --out, or continue it with: elfnet train --resume --out {run}" in error
     code, out, _ = elfnet("train", "--resume", "--out", run)
     assert code == 0
     for words in ("full", f"report: {run / 'report.html'}", "model card: "):

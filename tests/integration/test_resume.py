@@ -147,7 +147,7 @@ def test_finished_run_is_left_as_it_is(trained: RunDirectory) -> None:
 
 
 def test_second_run_into_the_same_directory_is_refused(trained: RunDirectory) -> None:
-    with pytest.raises(RequestError, match=r"holds a run already; continue it with 'elfnet train --resume --out .*"):
+    with pytest.raises(RequestError, match=r"holds a run already; .* continue it with: elfnet train --resume --out .*"):
         train_recipe(trained.recipe(), trained.root)
 
 

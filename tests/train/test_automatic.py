@@ -256,6 +256,15 @@ def test_ignored_files_and_classes_without_calibration_examples_are_named(root: 
     assert "warning: without calibration examples: 1 class (c)" in notes
 
 
+def test_a_column_with_splits_is_named_because_a_table_is_split_anew(root: Path) -> None:
+    lines = [f"{kind}/{number}.png,{kind},train" for kind in "ab" for number in range(10)]
+    table = root / "images.csv"
+    table.write_text("\n".join(["path,label,Split", *lines]))
+    recipe = load_recipe("csv", {"data.train": str(table), "data.root": str(root), "data.cross_fitting": 0})
+    (warning,) = [note for note in set_up(recipe).notes if "'Split'" in note]
+    assert "is not used, and splits are drawn anew" in warning
+
+
 def test_the_backbone_follows_from_the_weights(root: Path, tmp_path: Path) -> None:
     weights = tmp_path / "mine.safetensors"
     save_file(export_backbone(build_network("resnet8", classes=4, exits=False)), weights)

@@ -23,6 +23,7 @@ from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.stages import recipes_of_folds
 from elfnet.run.checkpoint import is_finished, load_checkpoint
 from elfnet.run.directory import RunDirectory
+from elfnet.run.log import resume_command
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +56,8 @@ def cross_fitted_table(run: RunDirectory, *, device: str = "cpu", network: Stage
         last = fold.checkpoint("last")
         if not (last.is_file() and is_finished(recipe, load_checkpoint(last))):
             raise WorkError(
-                f"network {number} of cross-fitting ({fold.root}) is not trained; finish it with 'elfnet train "
-                f"--resume --out {run.root}'"
+                f"network {number} of cross-fitting ({fold.root}) is not trained; finish it with: "
+                f"{resume_command(run.root)}"
             )
         tables.append(evaluate_run(fold, "calibration", device=device, network=network))
     table = replace(

@@ -24,6 +24,7 @@ from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.stages import total_epochs
 from elfnet.run.checkpoint import is_finished, load_checkpoint
 from elfnet.run.directory import RunDirectory
+from elfnet.run.log import resume_command
 from elfnet.run.results import PointResults, Results
 
 ESTIMATED_POINTS = ("full", "accurate", "economic", "budget=0.5", "within-1")
@@ -164,7 +165,7 @@ def _require_finished(run: RunDirectory) -> None:
     if not is_finished(recipe, last):
         raise RequestError(
             f"the run in {run.root} has {last.epochs_done} of {total_epochs(recipe)} epochs; "
-            f"finish it with 'elfnet train --resume --out {run.root}', then calibrate it"
+            f"before it can be calibrated, finish it with: {resume_command(run.root)}"
         )
 
 

@@ -10,6 +10,7 @@ from elfnet.errors import RequestError
 from elfnet.recipe.load import DEFAULT_RECIPE, load_recipe, load_stored_recipe
 from elfnet.recipe.schema import Recipe
 from elfnet.recipe.stages import SHARED_TRAIN_FIELDS
+from elfnet.run.log import resume_command
 
 if TYPE_CHECKING:
     from elfnet.calibrate.measured_cost import MeasuredCost
@@ -90,7 +91,7 @@ def run(words: Sequence[str]) -> int:
         else:
             _finish(trained, as_json=args.json)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"finished epochs are saved; resume with: elfnet train --resume --out {out}") from None
+        raise KeyboardInterrupt(f"finished epochs are saved; resume with: {resume_command(out)}") from None
     return 0
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -77,6 +78,11 @@ def log_line(record: EpochRecord) -> str:
     return json.dumps({**content, CHECKSUM: content_sha256(content)[:CHECKSUM_LENGTH]}, allow_nan=False) + "\n"
 
 
+def resume_command(run: Path) -> str:
+    """The command that continues the run in this directory, ready to be pasted into a shell."""
+    return f"elfnet train --resume --out {shlex.quote(str(run))}"
+
+
 def write_log(path: Path, records: Iterable[EpochRecord]) -> None:
     """Replace a log atomically."""
     atomic.write_text(path, "".join(map(log_line, records)))
@@ -92,8 +98,7 @@ def append_to_log(path: Path, record: EpochRecord) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         raise WorkError(
-            f"cannot write {path}: {error.strerror}; free disk space and continue with "
-            f"'elfnet train --resume --out {path.parent}'"
+            f"cannot write {path}: {error.strerror}; free disk space and continue with: {resume_command(path.parent)}"
         ) from error
 
 

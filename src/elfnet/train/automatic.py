@@ -19,6 +19,7 @@ from elfnet.data.folds import held_out_in_fold
 from elfnet.data.images.files import EncodedImages
 from elfnet.data.images.transforms import limits_of
 from elfnet.data.sources.folder import ignored_line, list_folder, split_folders
+from elfnet.data.sources.tables import split_column
 from elfnet.data.splits import Splits
 from elfnet.data.types import LabelledImages
 from elfnet.errors import RequestError
@@ -134,6 +135,8 @@ def _data_notes(recipe: Recipe, splits: Splits) -> list[str]:
         for place in places.values():
             ignored.update(list_folder(place).ignored if place is not None else {})
         notes += [f"warning: {line}" for line in [ignored_line(ignored)] if line]
+    if data.source == "lists" and not (data.calibration and data.test):
+        notes += _unused_split_column(Path(data.train).expanduser())
     if data.cross_fitting and not data.fold:
         fold_N = held_out_in_fold(
             splits.train, classes=len(splits.class_names), folds=data.cross_fitting, seed=data.subset_seed
@@ -149,6 +152,16 @@ def _data_notes(recipe: Recipe, splits: Splits) -> list[str]:
         classes = "1 class" if len(missing) == 1 else f"{len(missing)} classes"
         notes.append(f"warning: without calibration examples: {classes} ({listed}{more})")
     return notes
+
+
+def _unused_split_column(file: Path) -> list[str]:
+    name = split_column(file) if file.suffix.lower() in (".csv", ".tsv", ".parquet") else None
+    if name is None:
+        return []
+    return [
+        f"warning: column {name!r} of {file} is not used, and splits are drawn anew; to keep yours, write one table "
+        "per split and name them with --data.train, --data.calibration and --data.test"
+    ]
 
 
 def _chosen(recipe: Recipe, splits: Splits, facts: DataFacts | None, *, world_size: int, own_network: bool) -> SetUp:

@@ -12,6 +12,7 @@ from elfnet.recipe.stages import total_epochs
 from elfnet.run.checkpoint import Checkpoint, load_checkpoint, require_network, save_checkpoint, signature_of_run
 from elfnet.run.directory import RunDirectory
 from elfnet.run.info import RunInfo
+from elfnet.run.log import resume_command
 from elfnet.train.optimizer import optimizer_state
 from elfnet.train.prepare import Prepared
 
@@ -116,8 +117,8 @@ def check_directory(run: RunDirectory, recipe: Recipe, *, resume: bool, overwrit
         return
     if run.exists() and not resume:
         raise RequestError(
-            f"{run.root} holds a run already; continue it with 'elfnet train --resume --out {run.root}', or give "
-            "--overwrite or another --out"
+            f"{run.root} holds a run already; give --overwrite or another --out, or continue it with: "
+            f"{resume_command(run.root)}"
         )
     if run.exists():
         _require_same_recipe(run, recipe)

@@ -252,13 +252,15 @@ def test_tables_that_cannot_be_calibrated_on_are_refused(draw: Draw) -> None:
 def test_too_few_examples_say_how_many_are_needed(draw: Draw) -> None:
     table = draw(80, 10)
     with pytest.raises(
-        RequestError, match=r"epsilon=0.05 at delta=0.1 needs at least 45 examples to certify.* leaves 40"
+        RequestError, match=r"epsilon=0.05 at delta=0.1 needs at least 45 examples to certify on.* and 40 are left for"
     ):
         control_risk(table, epsilon=0.05, delta=0.1, method="hoeffding-bentkus")
     with pytest.raises(RequestError, match=r"delta=0.05 needs at least 59 examples"):
         control_risks(table, epsilons=[0.05, 0.2], delta=0.1, simultaneous=True, method="hoeffding-bentkus")
     for groups in ("true", "predicted"):
-        with pytest.raises(RequestError, match=rf"45 examples of group 'few' \(by {groups} class\).* leaves \d+;"):
+        with pytest.raises(
+            RequestError, match=rf"45 examples of group 'few' \(by {groups} class\).* and \d+ are left for that"
+        ):
             control_risk(draw(300, 10), epsilon=0.05, delta=0.1, method="hoeffding-bentkus", groups=groups)
 
 

@@ -355,9 +355,12 @@ class _Evidence:
             mix = "" if largest == 1.0 else f" (the rarest class counts {largest:.1f}-fold to reach the class mix)"
             raise TooFewExamplesError(
                 f"epsilon={epsilon:g} at delta={level:g} needs at least {needed} examples{group} to certify on{mix}, "
-                f"but fraction={self.request.fraction:g} leaves {found}; calibrate on more, or use a larger epsilon",
+                f"and {found} are left for that ({self._chosen()}); calibrate on more, or use a larger epsilon",
                 epsilon=epsilon,
             )
+
+    def _chosen(self) -> str:
+        return f"{self.request.fraction:.0%} of the calibration examples choose the thresholds"
 
     def _require_all_classes(self, epsilon: float, level: float) -> None:
         """Refuse a guarantee for a class mix with a class that has no example to certify on.
@@ -375,8 +378,9 @@ class _Evidence:
             needed = math.ceil(whole * table.target_C[missing[0]] - 1e-9)
             raise TooFewExamplesError(
                 f"epsilon={epsilon:g} at delta={level:g} needs at least {needed} examples of class "
-                f"{table.class_names[missing[0]]!r} to certify on, but fraction={self.request.fraction:g} leaves none "
-                f"of it{f' and of {len(missing) - 1} more' if len(missing) > 1 else ''}; calibrate on "
+                f"{table.class_names[missing[0]]!r} to certify on, and none of it"
+                f"{f' and of {len(missing) - 1} more' if len(missing) > 1 else ''} is left for that "
+                f"({self._chosen()}); calibrate on "
                 f"{math.ceil(needed / (1 - self.request.fraction))} or more images of it, or use a larger epsilon",
                 epsilon=epsilon,
             )

@@ -14,6 +14,9 @@ from elfnet.data.images.files import PathTable
 from elfnet.data.sources.file_listing import Listing
 from elfnet.errors import RequestError, WorkError
 
+SPLIT_COLUMNS = ("split", "set", "subset", "fold", "partition")
+"""Names of columns that usually say which split a row belongs to."""
+
 
 def read_parquet_columns(file: Path, wanted: Mapping[str, str]) -> list[list[Any]]:
     """Read columns of a Parquet file; a missing column or value is an error.
@@ -54,6 +57,20 @@ def parquet_column_names(file: Path) -> list[str]:
         return list(_pyarrow_parquet(file).read_schema(file).names)
     except (OSError, ValueError) as error:
         raise WorkError(f"cannot read {file}: {str(error).splitlines()[0]}; check that it is a Parquet file") from error
+
+
+def split_column(file: Path) -> str | None:
+    """Name of a column of a table that seems to say which split a row belongs to; None if there is none."""
+    if file.suffix.lower() == ".parquet":
+        names = parquet_column_names(file)
+    else:
+        with file.open(newline="", encoding="utf-8-sig") as text:
+            names = next(filter(None, csv.reader(text, delimiter=_delimiter(file))), [])
+    return next((name for name in names if name.strip().lower() in SPLIT_COLUMNS), None)
+
+
+def _delimiter(file: Path) -> str:
+    return "\t" if file.suffix.lower() == ".tsv" else ","
 
 
 def _pyarrow_parquet(file: Path) -> Any:
@@ -106,7 +123,7 @@ def _csv_columns(file: Path, wanted: list[str], settings: list[str]) -> list[lis
     try:
         # utf-8-sig: spreadsheets write a byte order mark, which would become part of the first column's name.
         with file.open(newline="", encoding="utf-8-sig") as text:
-            rows = csv.reader(text, delimiter="\t" if file.suffix.lower() == ".tsv" else ",")
+            rows = csv.reader(text, delimiter=_delimiter(file))
             header = next(filter(None, rows), [])
             if not header:
                 raise WorkError(f"{file} is empty; it needs a line with column names, and one line per image")

@@ -28,6 +28,7 @@ from elfnet.recipe.stages import final_model, total_epochs
 from elfnet.run.checkpoint import Checkpoint, is_finished, load_run_checkpoint
 from elfnet.run.directory import RunDirectory, open_run
 from elfnet.run.info import FitInfo, RefitInfo, RunInfo
+from elfnet.run.log import resume_command
 
 FITTED = ("tau-norm", "logit-adjustment", *RESAMPLERS)
 """Refits that need no training loop, by `refit.method`."""
@@ -209,7 +210,7 @@ def open_source(recipe: Recipe, *, out: Path) -> SourceRun:
 
 def _load_finished(run: RunDirectory, recipe: Recipe, info: RunInfo) -> Checkpoint:
     """The last checkpoint of a run; refused if the run is not finished."""
-    epochs, hint = total_epochs(recipe), f"finish it with 'elfnet train --resume --out {run.root}' first"
+    epochs, hint = total_epochs(recipe), f"finish it first with: {resume_command(run.root)}"
     if not run.checkpoint("last").is_file():
         raise RequestError(f"the run in {run.root} has 0 of {epochs} epochs; {hint}")
     last, _ = load_run_checkpoint(run, "last", recipe, info)
