@@ -103,7 +103,7 @@ def _given(mix: str | Sequence[float], classes: int) -> NDArray[np.float64]:
     if counts_C.shape != (classes,):
         raise RequestError(
             f"{what} has {counts_C.size} numbers, and the data have {classes} classes; give one number per class, in "
-            "the order of the labels"
+            "the order of the labels, as 'elfnet data describe' lists them"
         )
     if not (np.isfinite(counts_C).all() and (counts_C >= 0).all() and counts_C.any()):
         raise RequestError(f"{what} must be numbers of 0 or more, and not all 0")
