@@ -22,6 +22,7 @@ PANELS = {"cifar10-lt-100": "CIFAR-10-LT, ratio 100", "cifar100-lt-100": "CIFAR-
 FAMILIES = {
     "elf-strong": "ResNet-32 with exits (ELF)",
     "joint-strong-late": "ResNet-32 of 2, 2, 11 blocks with exits",
+    "elf-strong-experts-late": "the same with 3 experts (ELF)",
     "elf-strong-experts": "ResNet-32 with 3 experts (ELF)",
 }
 PLAIN = {"plain-strong-resnet14": "14", "plain-strong-resnet20": "20", "plain-strong": "32"}
