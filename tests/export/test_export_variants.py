@@ -3,6 +3,8 @@
 # Shapes: N images, E exits, C classes
 
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,25 +14,32 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+import torch
 from numpy.typing import NDArray
 
 import elfnet
 from elfnet.calibrate.family_request import FamilyRequest
 from elfnet.calibrate.fit_points import fit_family
+from elfnet.calibrate.point_family import Family
 from elfnet.data.build import load_splits
 from elfnet.data.loading.normalise import Normalisation
 from elfnet.errors import RequestError
+from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.run import evaluate_run
 from elfnet.export import run as export_module
 from elfnet.export import variants as module
+from elfnet.export.assemble import assemble
+from elfnet.export.onnx import export_stages
 from elfnet.export.read_run import open_parts, split_images
 from elfnet.export.run import export_run
-from elfnet.export.variants import MadeVariant, make_variant, require_worth_it, time_ratio
+from elfnet.export.variants import MadeVariant, make_variant, quantise_stages, require_worth_it, time_ratio
 from elfnet.inference.backends.onnxruntime import OnnxBackend
 from elfnet.inference.bundle.manifest import AgainstFloat32
 from elfnet.inference.bundle.one_file import open_one_file
 from elfnet.inference.engine import Engine, all_exit_logits
+from elfnet.models.build import build_network
 from elfnet.models.staged import StagedNetwork
 from elfnet.run.directory import RunDirectory
 
@@ -114,6 +123,24 @@ def test_a_bundle_with_int8(run: RunDirectory, graphs: Graphs, tmp_path: Path, m
         assert (small.engine(images, operating_point=point).exit_N == staged.exit_N).mean() > 0.98
     with pytest.raises(RequestError, match=r"unknown variant of .*: 'float32'; choose from: int8"):
         elfnet.load(path, variant="float32")
+
+
+@pytest.mark.slow
+def test_int8_of_a_network_that_pools_opens(
+    make_table: Callable[[StagedNetwork, NDArray[np.float32]], ExitTable],
+    make_family: Callable[[ExitTable], Family],
+    tmp_path: Path,
+) -> None:
+    torch.manual_seed(0)
+    network = build_network("resnet9", classes=5).eval()
+    images = np.random.default_rng(0).standard_normal((50, 3, 16, 16), dtype=np.float32)
+    graphs = quantise_stages(export_stages(network, (3, 16, 16)), images)
+    model = assemble(graphs, make_family(make_table(network, images)), image_input="float32", default_point="full")
+    path = tmp_path / "int8.onnx"
+    onnx.save(model, path)
+    # With a maximum that is not quantised, ONNX Runtime ends the process.
+    opened = f"import onnxruntime; onnxruntime.InferenceSession({str(path)!r}, providers=['CPUExecutionProvider'])"
+    subprocess.run([sys.executable, "-c", opened], check=True)
 
 
 def test_int8_that_is_slower_is_refused_and_nothing_is_written(

@@ -40,7 +40,7 @@ from elfnet.inference.timing import taking_turns
 from elfnet.run.directory import RunDirectory
 
 CALIBRATION_BATCH = 64
-OPERATORS = ["Conv", "Add", "Relu", "AveragePool"]
+OPERATORS = ["Conv", "Add", "Relu", "AveragePool", "MaxPool"]
 """Operators that are quantised. The classifier stays float32: it is small, and exits depend on its output."""
 PRECISIONS = ("int8", "bfloat16")
 MAX_POINTS_LOST = 0.5
