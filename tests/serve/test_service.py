@@ -88,6 +88,13 @@ def test_samples_are_searched_in_folders(tmp_path: Path, digit_files: list[bytes
     assert [sample.name for sample in read_samples(tmp_path)] == ["one.png"]
 
 
+def test_folders_of_samples_take_turns(tmp_path: Path, digit_files: list[bytes]) -> None:
+    for name in ("a/1.png", "a/2.png", "a/3.png", "b/4.png", "b/5.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(digit_files[0])
+    assert [sample.name for sample in read_samples(tmp_path)] == ["1.png", "4.png", "2.png", "5.png", "3.png"]
+
+
 def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"--samples .* has no images; put files of PNG, JPEG, WEBP, GIF, BMP there"):
         read_samples(tmp_path)

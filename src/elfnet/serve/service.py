@@ -8,10 +8,11 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Protocol
 
@@ -63,6 +64,8 @@ class Sample:
 def read_samples(folder: Path | None) -> tuple[Sample, ...]:
     """Read the first images of a folder and its subfolders, at most `MAX_SAMPLES`; large and other files are skipped.
 
+    The folders take turns, so that every class of a folder of class folders is among them.
+
     Raises:
         RequestError: if the folder does not exist or has no images.
     """
@@ -71,7 +74,7 @@ def read_samples(folder: Path | None) -> tuple[Sample, ...]:
     if not folder.is_dir():
         raise RequestError(f"--samples {folder} is not a folder; name a folder with images")
     samples: list[Sample] = []
-    for path in map(Path, files_below(str(folder))):
+    for path in _in_turns(folder):
         if len(samples) == MAX_SAMPLES:
             break
         limits = Limits(max_bytes=MAX_SAMPLE_BYTES, eight_bit=True)
@@ -91,6 +94,15 @@ def read_samples(folder: Path | None) -> tuple[Sample, ...]:
             f"of at most {MAX_SAMPLE_BYTES:,} bytes each"
         )
     return tuple(samples)
+
+
+def _in_turns(folder: Path) -> Iterator[Path]:
+    """The first file of each folder, then the second of each, and so on."""
+    by_folder: dict[Path, list[Path]] = {}
+    for path in map(Path, files_below(str(folder))):
+        by_folder.setdefault(path.parent, []).append(path)
+    for turn in zip_longest(*by_folder.values()):
+        yield from (path for path in turn if path is not None)
 
 
 class SharedIndex(Protocol):
