@@ -184,4 +184,6 @@ def draw_confused_images(images_R1K: NDArray[np.uint8], labels: Sequence[tuple[s
         ],
         fontsize=7.5,
     )
+    # Browsers set text a little wider than matplotlib measures it, and these labels are long.
+    figure.get_layout_engine().set(w_pad=0.15)  # type: ignore[union-attr,call-arg]
     return figure
