@@ -216,12 +216,12 @@ def test_a_sweep_is_timed_once(root: Path, tmp_path: Path, fixed_speed: list[str
 
 def test_of_feature_rows_epochs_and_cross_fitting_are_chosen(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    np.savez(tmp_path / "rows.npz", X=rng.normal(size=(600, 4)).astype(np.float32), y=np.arange(600) % 2)
+    np.savez(tmp_path / "rows.npz", X=rng.normal(size=(2000, 4)).astype(np.float32), y=np.arange(2000) % 2)
     ready = set_up(load_recipe("features", {"data.train": str(tmp_path / "rows.npz")}))
     assert ready.recipe.data.cross_fitting == 0
-    # 420 rows are 7 steps of 64, so that 143 epochs have 1,000 steps.
-    assert ready.recipe.train.epochs == 143
-    assert ready.notes == ("420 rows of 2 classes -> 143 epochs",)
+    # 1,400 rows are 22 steps of 64, so that 228 epochs have 5,000 steps.
+    assert ready.recipe.train.epochs == 228
+    assert ready.notes == ("1,400 rows of 2 classes -> 228 epochs",)
     few = load_recipe("features", {"data.train": str(tmp_path / "few.npz"), "train.epochs": 7})
     np.savez(tmp_path / "few.npz", X=rng.normal(size=(60, 4)).astype(np.float32), y=np.arange(60) % 2)
     ready = set_up(few)

@@ -24,7 +24,7 @@ CROSS_FITTING_FOLDS, MIN_CALIBRATION_IMAGES = 3, 5
 """Folds of cross-fitting, which is chosen if a class would have fewer calibration images than this."""
 EXAMPLES_TO_SHOW, MIN_EPOCHS, MAX_EPOCHS = 250_000, 40, 100
 """A training shows about so many images, within these numbers of epochs."""
-ROW_STEPS, MIN_ROW_EPOCHS, MAX_ROW_EPOCHS = 1_000, 60, 500
+ROW_STEPS, MIN_ROW_EPOCHS, MAX_ROW_EPOCHS = 5_000, 60, 500
 """A training on feature rows has at least so many steps, within these numbers of epochs."""
 
 
@@ -75,7 +75,7 @@ def wanted_row_epochs(rows: int, batch_size: int) -> int:
 
     Example:
         >>> wanted_row_epochs(290, 64), wanted_row_epochs(50_000, 64)
-        (200, 60)
+        (500, 60)
     """
     return min(MAX_ROW_EPOCHS, max(MIN_ROW_EPOCHS, -(-ROW_STEPS // -(-rows // batch_size))))
 
