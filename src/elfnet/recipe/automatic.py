@@ -24,8 +24,10 @@ CROSS_FITTING_FOLDS, MIN_CALIBRATION_IMAGES = 3, 5
 """Folds of cross-fitting, which is chosen if a class would have fewer calibration images than this."""
 EXAMPLES_TO_SHOW, MIN_EPOCHS, MAX_EPOCHS = 250_000, 40, 100
 """A training shows about so many images, within these numbers of epochs."""
-ROW_STEPS, MIN_ROW_EPOCHS, MAX_ROW_EPOCHS = 5_000, 60, 500
-"""A training on feature rows has at least so many steps, within these numbers of epochs."""
+ROW_EPOCHS, MIN_ROW_STEPS, MAX_ROW_STEPS = 250, 1_000, 5_000
+MIN_ROW_EPOCHS, MAX_ROW_EPOCHS = 60, 500
+"""A training on feature rows has so many epochs, more or fewer to stay within these numbers of steps, and at any rate
+these numbers of epochs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,10 +76,12 @@ def wanted_row_epochs(rows: int, batch_size: int) -> int:
     """Number of epochs for feature rows. They are short, so that small tables need many for enough steps.
 
     Example:
-        >>> wanted_row_epochs(290, 64), wanted_row_epochs(50_000, 64)
-        (500, 60)
+        >>> [wanted_row_epochs(rows, 64) for rows in (100, 290, 1_300, 50_000)]
+        [500, 250, 239, 60]
     """
-    return min(MAX_ROW_EPOCHS, max(MIN_ROW_EPOCHS, -(-ROW_STEPS // -(-rows // batch_size))))
+    steps = -(-rows // batch_size)
+    wanted = max(-(-MIN_ROW_STEPS // steps), min(ROW_EPOCHS, -(-MAX_ROW_STEPS // steps)))
+    return min(MAX_ROW_EPOCHS, max(MIN_ROW_EPOCHS, wanted))
 
 
 def choose_settings(facts: DataFacts, recipe: Recipe, *, on_cpu: bool = True) -> dict[str, Any]:
