@@ -155,7 +155,7 @@ def test_a_network_that_is_missing_is_named_and_trained_by_resume(recipe: Recipe
     run = train_recipe(recipe, tmp_path / "run", observer=Silent())
     kept = load_checkpoint(run.fold(2).checkpoint("last")).sha256
     run.fold(2).remove()
-    with pytest.raises(WorkError, match=r"network 2 of cross-fitting .* is not trained; finish it with 'elfnet train"):
+    with pytest.raises(WorkError, match=r"network 2 of cross-fitting .* is not trained; finish it with: elfnet train"):
         calibrate_run(run)
     train_recipe(recipe, tmp_path / "run", resume=True, observer=Silent())
     assert load_checkpoint(run.fold(2).checkpoint("last")).sha256 == kept
