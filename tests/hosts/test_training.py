@@ -9,9 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 from network_hosts import Host
 
 from elfnet.run.checkpoint import Checkpoint, load_checkpoint
@@ -75,34 +73,6 @@ def test_two_hosts_are_two_processes_bit_for_bit(
     logs = [[record.loss for record in RunDirectory(tmp_path / name).log()] for name in ("hosts", "processes")]
     assert logs[0] == logs[1]
     assert len(logs[0]) == 2
-
-
-def test_two_hosts_are_one_process_within_rounding(
-    hosts: tuple[Host, Host], environment: dict[str, str], tmp_path: Path
-) -> None:
-    """A perceptron has no batch norm, so that nothing depends on which host has which examples."""
-    rng = np.random.default_rng(0)
-    labels_N = np.repeat(np.arange(3), (60, 30, 15))
-    features_NF = (rng.normal(size=(3, 8))[labels_N] + rng.normal(size=(len(labels_N), 8))).astype(np.float32)
-    file = tmp_path / "rows.npz"
-    np.savez(file, X=features_NF, y=labels_N)
-    settings = {
-        "data.train": file,
-        "data.calibration_per_class": 3,
-        "data.test_per_class": 3,
-        "train.epochs": 3,
-        "train.batch_size": 16,
-        "train.threads": 1,
-        "train.precision": "float32",
-        "train.compile": "off",
-    }
-    nodes = ("--num-nodes", 2, "--devices", 1, "--timeout", 300)
-    _train_on(hosts, _words("features/elf-ce-drw", tmp_path / "hosts", settings, *nodes), environment)
-    _train_here(_words("features/elf-ce-drw", tmp_path / "one", settings))
-    ours, theirs = _last(tmp_path / "hosts").weights, _last(tmp_path / "one").weights
-    assert ours.keys() == theirs.keys()
-    for name, tensor in theirs.items():
-        torch.testing.assert_close(ours[name], tensor, rtol=1e-3, atol=1e-5, msg=name)
 
 
 def test_a_host_that_is_cut_off(
