@@ -204,7 +204,7 @@ def test_without_a_length_a_run_of_its_own_has_ten_epochs(
     recipe = tiny("balanced", refit__run=str(first_stage.root), model__exits=True)
     run = train_recipe(recipe, tmp_path / "run", stop_after=lambda _: True)
     assert run.log()[0].learning_rate > 0.09
-    with pytest.raises(ElfnetError, match="has 1 of 10 epochs; .* finish it"):
+    with pytest.raises(ElfnetError, match=r"has 1 of 10 epochs; .* finish it"):
         calibrate_run(run)
 
 
