@@ -260,9 +260,11 @@ def test_a_column_with_splits_is_named_because_a_table_is_split_anew(root: Path)
     lines = [f"{kind}/{number}.png,{kind},train" for kind in "ab" for number in range(10)]
     table = root / "images.csv"
     table.write_text("\n".join(["path,label,Split", *lines]))
-    recipe = load_recipe("csv", {"data.train": str(table), "data.root": str(root), "data.cross_fitting": 0})
-    (warning,) = [note for note in set_up(recipe).notes if "'Split'" in note]
-    assert "is not used, and splits are drawn anew" in warning
+    # A table is also found below data.root.
+    for train in (str(table), "images.csv"):
+        recipe = load_recipe("csv", {"data.train": train, "data.root": str(root), "data.cross_fitting": 0})
+        (warning,) = [note for note in set_up(recipe).notes if "'Split'" in note]
+        assert "is not used, and splits are drawn anew" in warning
 
 
 def test_the_backbone_follows_from_the_weights(root: Path, tmp_path: Path) -> None:

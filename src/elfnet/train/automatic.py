@@ -19,6 +19,7 @@ from elfnet.data.folds import held_out_in_fold
 from elfnet.data.images.files import EncodedImages
 from elfnet.data.images.transforms import limits_of
 from elfnet.data.sources.folder import ignored_line, list_folder, split_folders
+from elfnet.data.sources.lists import TABLE_SUFFIXES, find_listing
 from elfnet.data.sources.tables import split_column
 from elfnet.data.splits import Splits
 from elfnet.data.types import LabelledImages
@@ -135,8 +136,9 @@ def _data_notes(recipe: Recipe, splits: Splits) -> list[str]:
         for place in places.values():
             ignored.update(list_folder(place).ignored if place is not None else {})
         notes += [f"warning: {line}" for line in [ignored_line(ignored)] if line]
-    if data.source == "lists" and not (data.calibration and data.test):
-        notes += _unused_split_column(Path(data.train).expanduser())
+    if data.source == "lists" and not (data.calibration or data.test):
+        root = Path(data.root).expanduser() if data.root else None
+        notes += _unused_split_column(find_listing("train", Path(data.train).expanduser(), root))
     if data.cross_fitting and not data.fold:
         fold_N = held_out_in_fold(
             splits.train, classes=len(splits.class_names), folds=data.cross_fitting, seed=data.subset_seed
@@ -155,7 +157,7 @@ def _data_notes(recipe: Recipe, splits: Splits) -> list[str]:
 
 
 def _unused_split_column(file: Path) -> list[str]:
-    name = split_column(file) if file.suffix.lower() in (".csv", ".tsv", ".parquet") else None
+    name = split_column(file) if file.suffix.lower() in TABLE_SUFFIXES else None
     if name is None:
         return []
     return [

@@ -152,14 +152,20 @@ def lists(request: SourceRequest) -> Source[ImageFiles]:
         )
     files = {"train": request.train, "calibration": request.calibration, "test": request.test}
     read = {
-        split: read_listing(_find(split, file, request), request) for split, file in files.items() if file is not None
+        split: read_listing(find_listing(split, file, request.root), request)
+        for split, file in files.items()
+        if file is not None
     }
     return images_of_listings(request, name=request.train.stem, **read)
 
 
-def _find(split: str, file: Path, request: SourceRequest) -> Path:
-    """Find a file at its path or relative to data.root, where published lists often are."""
-    places = [file, *([] if request.root is None else [request.root / file])]
+def find_listing(split: str, file: Path, root: Path | None) -> Path:
+    """Find the list, table or annotations of a split at its path, or below a root, where published lists often are.
+
+    Raises:
+        WorkError: There is no such file.
+    """
+    places = [file, *([] if root is None else [root / file])]
     for place in places:
         if place.exists():
             return place
