@@ -75,6 +75,39 @@ def test_a_second_stage_refuses_flags_that_it_does_not_use(
     assert "balanced stage" in said
 
 
+def test_calibrate_chooses_the_classifiers_and_evaluate_uses_them(
+    elfnet: Call, source: Path, flags: list[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "balanced"
+    used = [word for k, word in enumerate(flags) if "--train.epochs" not in (flags[k], flags[max(k - 1, 0)])]
+    used = [word for k, word in enumerate(used) if "--train.lr" not in (used[k], used[max(k - 1, 0)])]
+    words = ["train", "digits/balanced", "--from", source, "--out", out, "--refit.epochs", "1", "--no-report"]
+    assert elfnet(*words, *used)[0] == 0
+    assert "logit adjustment is off" in refused(elfnet("calibrate", out, "--classifiers", "first-stage"))
+    assert "no second stage" in refused(elfnet("calibrate", source, "--classifiers", "first-stage"))
+    code, shown, _ = elfnet("calibrate", out, "--logit-adjustment", "auto")
+    assert code == 0
+    assert "classifiers: of the second stage" in shown
+    code, shown, _ = elfnet("calibrate", out, "--classifiers", "first-stage", "--logit-adjustment", "auto")
+    assert code == 0
+    assert "classifiers: of the first stage with adjusted logits: as requested" in shown
+
+    def accuracy(run: Path, *more: str) -> dict[str, Any]:
+        code, printed, said = elfnet("evaluate", run, "--json", *more)
+        assert code == 0, said
+        content = json.loads(printed)
+        assert isinstance(content, dict)
+        return content
+
+    chosen = accuracy(out)
+    hashes = {which: accuracy(out, "--checkpoint", which)["checkpoint_sha256"] for which in ("last", "first-stage")}
+    assert chosen["checkpoint_sha256"] == hashes["first-stage"] != hashes["last"]
+    unadjusted = accuracy(out, "--checkpoint", "last")["points"]["full"]["accuracy"]
+    assert unadjusted == accuracy(out, "--checkpoint", "last", "--threshold", "0.9")["points"]["full"]["accuracy"]
+    compared = accuracy(out, "--against", str(source))
+    assert compared["n"] == 60
+
+
 def test_resume_does_not_need_from(elfnet: Call, source: Path, flags: list[str], tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = ["train", "digits/logit-adjustment", "--out", out, "--no-report", *flags]

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,15 @@ import pytest
 import torch
 from torch import nn
 
+from elfnet.calibrate.family_request import adjust_from_recipe, request_from_recipe
+from elfnet.calibrate.point_family import Family
 from elfnet.calibrate.run import calibrate_run, measure_run
 from elfnet.errors import ElfnetError
+from elfnet.evaluate.exit_table import CROSS_FITTING, ExitTable
 from elfnet.evaluate.run import evaluate_run
 from elfnet.export.read_run import model_of_run
 from elfnet.export.run import Exported, export_run
+from elfnet.hub import load_network, save_pretrained
 from elfnet.inference.model import load
 from elfnet.methods.refit.classifiers import classifier_tensor
 from elfnet.models.build import build_network, network_of
@@ -226,6 +231,64 @@ def test_tables_costs_export_and_report_are_of_the_final_network(
     assert answers[0][0].label == answers[1][0].label
     assert method_name(run.recipe()) == "balanced classifiers on ELF(CE)+DRW"
     assert "4 of 4" in write_report([run]).read_text()
+
+
+def test_the_classifiers_of_the_first_stage_are_used_wherever_they_are_chosen(
+    tiny: Build, first_stage: RunDirectory, both: RunDirectory, tmp_path: Path
+) -> None:
+    """Linear heads again, with adjusted logits: in tables, points, export, report, evaluation and the saved network."""
+    run = RunDirectory(tmp_path / "run")
+    shutil.copytree(both.root, run.root)
+    kept = load_checkpoint(run.checkpoint("first-stage"))
+    assert kept.sha256 == last(first_stage).sha256
+    request = replace(
+        request_from_recipe(run.recipe()),
+        classifiers="first-stage",
+        adjust=adjust_from_recipe(run.recipe(), "auto"),
+    )
+    family = calibrate_run(run, request)
+    assert (family.checkpoint, family.checkpoint_sha256) == ("first-stage", kept.sha256)
+    assert family.notes[0] == "classifiers: of the first stage with adjusted logits: as requested"
+    assert Family.open(run.policy_file) == family
+    results = measure_run(run, family)
+    assert results.checkpoint_sha256 == kept.sha256
+    expected = network_of(tiny().model, classes=10, image_channels=1)
+    expected.load_state_dict(dict(kept.weights))
+    bundle = export_run(run, measure_memory=None)
+    assert "cosine heads" not in bundle.manifest.provenance.network
+    images = torch.randn(4, 1, 32, 32, generator=torch.Generator().manual_seed(0))
+    tau = np.zeros(4) if family.adjustment is None else np.array(family.adjustment.taus)
+    with torch.no_grad():
+        logits_BC = expected.eval()(images)[-1].numpy() - tau[-1] * np.array(family.log_prior or 0)
+    found = load(bundle.path, threads=1).engine(images.numpy(), operating_point="full")
+    np.testing.assert_array_equal(found.prediction_N, logits_BC.argmax(axis=1))
+    assert "first stage with adjusted logits" in write_report([run]).read_text()
+    save_pretrained(run.root, tmp_path / "saved")
+    network, _ = load_network(tmp_path / "saved")
+    assert tensors_sha256(network.state_dict()) == kept.sha256
+
+
+def test_a_run_from_another_one_and_its_folds_keep_both(tiny: Build, first_stage: RunDirectory, tmp_path: Path) -> None:
+    """The classifiers of the source run can still be chosen, also where cross-fitting chooses the thresholds."""
+    recipe = tiny("balanced", refit__run=str(first_stage.root), refit__epochs=1, model__exits=True)
+    run = train_recipe(recipe, tmp_path / "balanced")
+    kept = load_checkpoint(run.checkpoint("first-stage"))
+    assert (kept.sha256, kept.epochs_done) == (last(first_stage).sha256, FIRST)
+    table, source = (evaluate_run(run, checkpoint="first-stage"), evaluate_run(first_stage))
+    np.testing.assert_array_equal(table.logits_NEC, source.logits_NEC)
+
+    settings = {**SECOND_STAGE, "data__cross_fitting": 2, "data__calibration_per_class": 0}
+    fitted = train_recipe(tiny(**settings, exits__logit_adjustment="auto"), tmp_path / "fitted")
+    compared = calibrate_run(fitted)
+    assert any("first stage with adjusted logits" in note for note in compared.notes)
+    request = replace(request_from_recipe(fitted.recipe()), classifiers="first-stage")
+    family = calibrate_run(fitted, request)
+    assert family.checkpoint_sha256 == load_checkpoint(fitted.checkpoint("first-stage")).sha256
+    joined = ExitTable.open(fitted.table(CROSS_FITTING, "first-stage"))
+    fold = evaluate_run(fitted.fold(1), "calibration", checkpoint="first-stage")
+    np.testing.assert_array_equal(joined.logits_NEC[: fold.examples], fold.logits_NEC)
+    measure_run(fitted, family)
+    assert "first stage" in write_report([fitted]).read_text()
 
 
 class Steps:

@@ -68,7 +68,7 @@ def choose_adjustment(
                 "turn the adjustment off"
             )
         return AdjustmentChoice(None, f"plain logits: class {empty!r} has no training example, so it has no prior")
-    fit = _TauFit.of(table, taus, loss_scale)
+    fit = TauFit.of(table, taus, loss_scale)
     if adjust == "on":
         tau_E = fit.best(np.ones(len(fit.labels_N), dtype=np.bool_))
         return AdjustmentChoice(fit.adjustment(tau_E), f"adjusted, {_describe(fit, tau_E)}: as requested")
@@ -78,7 +78,7 @@ def choose_adjustment(
 
 
 @dataclass(frozen=True, eq=False)
-class _TauFit:
+class TauFit:
     """The examples that each candidate for tau predicts correctly at each exit; the first candidate is 0."""
 
     taus: tuple[float, ...]
@@ -88,7 +88,7 @@ class _TauFit:
     right_TEN: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, table: ExitTable, taus: Sequence[float], loss_scale: float) -> "_TauFit":
+    def of(cls, table: ExitTable, taus: Sequence[float], loss_scale: float) -> "TauFit":
         counts_C = table.class_counts_C.astype(np.float64)
         log_prior_C = np.log(counts_C / counts_C.sum())
         candidates = tuple(sorted({0.0, *map(float, taus)}))
@@ -127,27 +127,64 @@ class _TauFit:
         taus = tuple(self.taus[t] / self.loss_scale for t in tau_E)
         return LogitAdjustment(taus, tuple(self.log_prior_C.tolist()))
 
+    def cross_validated(self, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Share of the exits at which each example is correct, with plain and with adjusted logits, shape (N,) each.
 
-def _cross_validate(fit: _TauFit, seed: int) -> AdjustmentChoice:
+        Each half of the examples has the taus that were fitted on the other half.
+        """
+        first_N = stratified_part(self.labels_N, 0.5, seed)
+        plain_E = np.zeros(self.right_TEN.shape[1], dtype=np.int64)
+        plain_N, adjusted_N = np.empty(len(first_N)), np.empty(len(first_N))
+        for fitting_N in (first_N, ~first_N):
+            held_out_N = ~fitting_N
+            plain_N[held_out_N] = self.right(plain_E, held_out_N)
+            adjusted_N[held_out_N] = self.right(self.best(fitting_N), held_out_N)
+        return plain_N, adjusted_N
+
+
+@dataclass(frozen=True, eq=False)
+class PairedComparison:
+    """The balanced accuracy of two classifiers on the same examples.
+
+    Attributes:
+        first, second: balanced accuracy of each.
+        error: standard error of their difference.
+    """
+
+    first: float
+    second: float
+    error: float
+
+    @classmethod
+    def of(
+        cls, right_first_N: NDArray[np.float64], right_second_N: NDArray[np.float64], labels_N: NDArray[np.int64]
+    ) -> "PairedComparison":
+        """Compare how right two classifiers are on each example."""
+        weight_N = _class_weights(labels_N)
+        gain_N = right_second_N - right_first_N
+        error = float(np.sqrt(np.square(weight_N * (gain_N - weight_N @ gain_N)).sum()))
+        return cls(float(weight_N @ right_first_N), float(weight_N @ right_second_N), error)
+
+    @property
+    def second_is_better(self) -> bool:
+        """Whether the second is better by more than `STANDARD_ERRORS`."""
+        return self.second - self.first > STANDARD_ERRORS * self.error
+
+    def describe(self, first: str, second: str) -> str:
+        """The measurements in words, with names for the two."""
+        return (
+            f"cross-validated balanced accuracy, mean over exits: {first} {100 * self.first:.2f} %, {second} "
+            f"{100 * self.second:.2f} %, difference {100 * (self.second - self.first):+.2f} with a standard error of "
+            f"{100 * self.error:.2f}"
+        )
+
+
+def _cross_validate(fit: TauFit, seed: int) -> AdjustmentChoice:
     """Compare plain and adjusted logits on examples that the taus were not fitted on."""
-    first_N = stratified_part(fit.labels_N, 0.5, seed)
-    plain_E = np.zeros(fit.right_TEN.shape[1], dtype=np.int64)
-    plain_N, adjusted_N = np.empty(len(first_N)), np.empty(len(first_N))
-    for fitting_N in (first_N, ~first_N):
-        held_out_N = ~fitting_N
-        plain_N[held_out_N] = fit.right(plain_E, held_out_N)
-        adjusted_N[held_out_N] = fit.right(fit.best(fitting_N), held_out_N)
-    weight_N = _class_weights(fit.labels_N)
-    gain_N = adjusted_N - plain_N
-    gain = float(weight_N @ gain_N)
-    error = float(np.sqrt(np.square(weight_N * (gain_N - gain)).sum()))
-    tau_E = fit.best(np.ones(len(first_N), dtype=np.bool_))
-    measured = (
-        f"cross-validated balanced accuracy, mean over exits: plain {100 * float(weight_N @ plain_N):.2f} %, adjusted "
-        f"{100 * float(weight_N @ adjusted_N):.2f} %, difference {100 * gain:+.2f} with a standard error of "
-        f"{100 * error:.2f}"
-    )
-    if gain > STANDARD_ERRORS * error and tau_E.any():
+    compared = PairedComparison.of(*fit.cross_validated(seed), fit.labels_N)
+    measured = compared.describe("plain", "adjusted")
+    tau_E = fit.best(np.ones(len(fit.labels_N), dtype=np.bool_))
+    if compared.second_is_better and tau_E.any():
         return AdjustmentChoice(fit.adjustment(tau_E), f"adjusted, {_describe(fit, tau_E)} ({measured})")
     return AdjustmentChoice(None, f"plain logits ({measured})")
 
@@ -159,7 +196,7 @@ def _class_weights(labels_N: NDArray[np.int64]) -> NDArray[np.float64]:
     return weights_N
 
 
-def _describe(fit: _TauFit, tau_E: NDArray[np.int64]) -> str:
+def _describe(fit: TauFit, tau_E: NDArray[np.int64]) -> str:
     text = f"tau by exit {', '.join(f'{fit.taus[t]:g}' for t in tau_E)}"
     largest = len(fit.taus) - 1
     return f"{text} (the largest candidate was chosen; refit.taus may end too early)" if largest in tau_E else text

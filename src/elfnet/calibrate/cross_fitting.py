@@ -39,11 +39,14 @@ class CrossFitted:
     fold_N: NDArray[np.int64]
 
 
-def cross_fitted_table(run: RunDirectory, *, device: str = "cpu", network: StagedNetwork | None = None) -> CrossFitted:
+def cross_fitted_table(
+    run: RunDirectory, *, checkpoint: str = "last", device: str = "cpu", network: StagedNetwork | None = None
+) -> CrossFitted:
     """Compute the exit table of every fold by the network that was trained without it, join them and store the result.
 
     Args:
         run: a finished run with `data.cross_fitting`.
+        checkpoint: that of every network: `last`, or `first-stage` for the classifiers of the first stage.
         device: device that computes the logits.
         network: the network, if the run was trained with a network object from the caller; see `evaluate_run`.
 
@@ -59,16 +62,16 @@ def cross_fitted_table(run: RunDirectory, *, device: str = "cpu", network: Stage
                 f"network {number} of cross-fitting ({fold.root}) is not trained; finish it with: "
                 f"{resume_command(run.root)}"
             )
-        tables.append(evaluate_run(fold, "calibration", device=device, network=network))
+        tables.append(evaluate_run(fold, "calibration", checkpoint=checkpoint, device=device, network=network))
     table = replace(
         tables[0],
         logits_NEC=np.concatenate([np.asarray(one.logits_NEC) for one in tables]),
         labels_N=np.concatenate([one.labels_N for one in tables]),
         class_counts_C=np.array(run.info().data.class_counts, dtype=np.int64),
         split=CROSS_FITTING,
-        checkpoint_sha256=load_checkpoint(run.checkpoint("last")).sha256,
+        checkpoint_sha256=load_checkpoint(run.checkpoint(checkpoint)).sha256,
     )
-    table.save(run.table(CROSS_FITTING))
+    table.save(run.table(CROSS_FITTING, checkpoint))
     return CrossFitted(table, np.repeat(np.arange(len(tables)), [one.examples for one in tables]))
 
 

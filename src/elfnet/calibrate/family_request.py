@@ -70,6 +70,8 @@ class FamilyRequest:
         scales: `own`, `fitted` or `auto`; see `choose_confidence`.
         combine: `on`, `off` or `auto`; see `choose_confidence`.
         adjust: whether the logits of all points are adjusted.
+        classifiers: of a run with a second stage: `first-stage`, with adjusted logits, `second-stage`, or `auto`, the
+            better ones; see `choose_classifiers`.
         risk: points with a guarantee.
 
     Example:
@@ -91,6 +93,7 @@ class FamilyRequest:
     scales: str = "auto"
     combine: str = "auto"
     adjust: Adjust = field(default_factory=Adjust)
+    classifiers: str = "auto"
     risk: RiskPoints = field(default_factory=RiskPoints)
 
 

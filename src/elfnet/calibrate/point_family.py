@@ -31,8 +31,8 @@ AGAIN = "calibrate the run again"
 class StoredFamily(Strict):
     """The schema of policy.json: the fields of a `Family`.
 
-    `adjust_tau` and `log_prior` are only written if logits are adjusted, and `class_mix` if examples are weighted to
-    one, so that other families keep their format.
+    `adjust_tau` and `log_prior` are only written if logits are adjusted, `class_mix` if examples are weighted to one,
+    and `checkpoint` if it is not the last, so that other families keep their format.
     """
 
     format_version: Literal[2]
@@ -48,6 +48,7 @@ class StoredFamily(Strict):
     adjust_tau: tuple[float, ...] | None = None
     log_prior: tuple[float, ...] = ()
     class_mix: tuple[float, ...] = ()
+    checkpoint: Literal["last", "first-stage"] = "last"
 
     @model_validator(mode="after")
     def _check_adjustment(self) -> Self:
@@ -74,6 +75,8 @@ class Family:
         adjustment: logit adjustment of the line search and of the figures per exit; None for plain logits. The policy
             of a point may have its own adjustment, with the same prior.
         class_mix: share of each class that the examples are weighted to; empty for the mix of the split.
+        checkpoint: the checkpoint of the run: `last`, or `first-stage` if its classifiers were better (see
+            `choose_classifiers`).
 
     Example:
         >>> from elfnet import Family, open_run
@@ -93,6 +96,7 @@ class Family:
     notes: tuple[str, ...] = ()
     adjustment: LogitAdjustment | None = None
     class_mix: tuple[float, ...] = ()
+    checkpoint: Literal["last", "first-stage"] = "last"
 
     def __post_init__(self) -> None:
         if not self.points:
@@ -273,6 +277,7 @@ class Family:
             "points": [point.to_dict() for point in self.points],
             **(adjusted if self.log_prior else {}),
             **({"class_mix": list(self.class_mix)} if self.class_mix else {}),
+            **({"checkpoint": self.checkpoint} if self.checkpoint != "last" else {}),
         }
 
     def save(self, path: Path) -> None:
@@ -331,4 +336,5 @@ class Family:
             notes=stored.notes,
             adjustment=None if taus is None else LogitAdjustment(taus, stored.log_prior),
             class_mix=stored.class_mix,
+            checkpoint=stored.checkpoint,
         )

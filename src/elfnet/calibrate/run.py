@@ -1,12 +1,14 @@
 """Calibration of a run: fit its operating points on the calibration split, then measure them on the test split."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elfnet.calibrate.class_mix import weighted_to
-from elfnet.calibrate.cross_fitting import cross_fitted_table, without_promises
+from elfnet.calibrate.classifier_choice import ClassifierChoice, choose_classifiers
+from elfnet.calibrate.cross_fitting import CrossFitted, cross_fitted_table, without_promises
 from elfnet.calibrate.family_request import FamilyRequest, RiskPoints, request_from_recipe
 from elfnet.calibrate.fit_points import fit_family, fixed_family
 from elfnet.calibrate.held_out import FOLDS, held_out_accuracies
@@ -67,19 +69,42 @@ def calibrate_run(
     with run.lock():
         _require_finished(run)
         recipe = run.recipe()
-        if recipe.data.cross_fitting and not recipe.data.fold:
-            family = _estimated_family(run, request or request_from_recipe(recipe), cost, times, device, network)
-        elif recipe.data.protocol == PROTOCOL and not recipe.data.fold:
+        if recipe.data.protocol == PROTOCOL and not recipe.data.fold and not recipe.data.cross_fitting:
             family = fixed_family(evaluate_run(run, "train", device=device, network=network), recipe, request)
         else:
-            table = evaluate_run(run, "calibration", device=device, network=network)
-            family = _fitted(table, request or request_from_recipe(recipe), cost, times)
+            asked = request or request_from_recipe(recipe)
+            fit = _estimated_family if recipe.data.cross_fitting and not recipe.data.fold else _fitted_family
+            family = fit(run, asked, cost, times, device, network)
         if recipe.train.keep == "best" or recipe.train.patience:
             family = replace(family, notes=(*family.notes, EPOCH_CHOSEN))
         if times is not None:
             times.save(run.times_file)
         family.save(run.policy_file)
     return family
+
+
+def _fitted_family(
+    run: RunDirectory,
+    request: FamilyRequest,
+    cost: MeasuredCost | None,
+    times: MeasuredCost | None,
+    device: str,
+    network: StagedNetwork | None,
+) -> Family:
+    """Fit the points of a run on its calibration split; for arguments see `calibrate_run`."""
+
+    @cache
+    def table_of(checkpoint: str) -> ExitTable:
+        return evaluate_run(run, "calibration", checkpoint=checkpoint, device=device, network=network)
+
+    choice = choose_classifiers(run, run.recipe(), request, table_of)
+    return _of_choice(choice, _fitted(table_of(choice.checkpoint), choice.request, cost, times))
+
+
+def _of_choice(choice: ClassifierChoice, family: Family) -> Family:
+    """The family with the checkpoint of the chosen classifiers, and why they were chosen."""
+    notes = (f"classifiers: {choice.why}",) if choice.why else ()
+    return replace(family, checkpoint=choice.checkpoint, notes=(*notes, *family.notes))
 
 
 def _fitted(
@@ -108,8 +133,14 @@ def _estimated_family(
 ) -> Family:
     """Fit the points of a run with cross-fitting; for arguments see `calibrate_run`."""
     request, promises = without_promises(request, classes=run.info().data.classes)
-    joined = cross_fitted_table(run, device=device, network=network)
-    family = _fitted(joined.table, request, cost, times, joined.fold_N)
+
+    @cache
+    def joined_of(checkpoint: str) -> CrossFitted:
+        return cross_fitted_table(run, checkpoint=checkpoint, device=device, network=network)
+
+    choice = choose_classifiers(run, run.recipe(), request, lambda checkpoint: joined_of(checkpoint).table)
+    joined = joined_of(choice.checkpoint)
+    family = _of_choice(choice, _fitted(joined.table, choice.request, cost, times, joined.fold_N))
     note = _cross_fitting_note(joined.table, folds=len(np.unique(joined.fold_N)))
     return replace(family, notes=(note, *family.notes, *promises))
 
@@ -210,6 +241,7 @@ def measure_run(
         60
     """
     with run.lock():
-        results = results_on(evaluate_run(run, "test", device=device, network=network), family)
+        table = evaluate_run(run, "test", checkpoint=family.checkpoint, device=device, network=network)
+        results = results_on(table, family)
         run.save_results(results)
     return results

@@ -69,6 +69,14 @@ def parser() -> Parser:
         "improves by more than two standard errors (default: exits.logit_adjustment of the recipe)",
     )
     parser.add_argument(
+        "--classifiers",
+        choices=("auto", "first-stage", "second-stage"),
+        default="auto",
+        help="of a run with a second stage: second-stage, its balanced classifiers; first-stage, those from before it "
+        "with adjusted logits; auto: the second stage, unless the others have a better balanced accuracy by more than "
+        "two standard errors and logits may be adjusted (default: auto)",
+    )
+    parser.add_argument(
         "--mix",
         metavar="MIX",
         help="class mix to choose points for: balanced, as-is, or the expected images per class, such as 100,20,5 "
@@ -181,6 +189,7 @@ def _request(args: argparse.Namespace, directory: "RunDirectory") -> "FamilyRequ
         scales=args.scales,
         combine=args.combine,
         adjust=adjust_from_recipe(recipe, args.logit_adjustment),
+        classifiers=args.classifiers,
         risk=RiskPoints(
             epsilons=DEFAULT_EPSILONS if args.epsilon is None else args.epsilon,
             delta=args.delta,

@@ -23,7 +23,11 @@ def parser() -> Parser:
     )
     parser.add_argument("run", help="a run directory")
     parser.add_argument("--split", default="test", help="test, calibration or train (default: test)")
-    parser.add_argument("--checkpoint", default="last", choices=("last", "best"), help="which weights (default: last)")
+    parser.add_argument(
+        "--checkpoint",
+        choices=("last", "best", "first-stage"),
+        help="which weights (default: those of the operating points, else last)",
+    )
     parser.add_argument(
         "--threshold", action="append", metavar="S", help="s of eq. 5: a number or a multiple of 1/C; may be repeated"
     )
@@ -68,7 +72,7 @@ def run(words: Sequence[str]) -> int:
         table = evaluate_run(
             run,
             args.split,
-            checkpoint=args.checkpoint,
+            checkpoint=args.checkpoint or _checkpoint_of_points(run),
             device=device,
             again=args.again,
             fresh_statistics=args.fresh_statistics,
@@ -87,7 +91,7 @@ def run(words: Sequence[str]) -> int:
     from elfnet.calibrate.point_family import Family
     from elfnet.calibrate.run import results_on
 
-    other_weights = args.checkpoint != "last" or args.fresh_statistics
+    other_weights = args.checkpoint not in (None, _checkpoint_of_points(directory)) or args.fresh_statistics
     if args.threshold or args.scale is not None or other_weights or not directory.policy_file.is_file():
         family = _fixed_family(table, args.threshold or [], args.scale)
     else:
@@ -113,6 +117,13 @@ def run(words: Sequence[str]) -> int:
     if args.per_class:
         screen.print(_per_class(table, results))
     return 0
+
+
+def _checkpoint_of_points(run: "RunDirectory") -> str:
+    """The checkpoint that the operating points of a run belong to; `last` if it has none."""
+    from elfnet.calibrate.point_family import Family
+
+    return Family.open(run.policy_file).checkpoint if run.policy_file.is_file() else "last"
 
 
 def _as_calibrated(run: "RunDirectory", table: "ExitTable") -> "ExitTable":

@@ -114,7 +114,7 @@ def _folder_in_memory(bytes_needed: int) -> Path | None:
 
 def _of_run(run: RunDirectory, family: Family, source: str, sample: NDArray[Any]) -> FittedNetwork:
     recipe, info = run.recipe(), run.info()
-    checkpoint, model = load_run_checkpoint(run, "last", recipe, info)
+    checkpoint, model = load_run_checkpoint(run, family.checkpoint, recipe, info)
     network = network_of_run(model, info, None, where=run.root)
     network.load_state_dict(dict(checkpoint.weights))
     height, width, channels = info.data.image_shape

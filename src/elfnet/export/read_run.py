@@ -35,8 +35,8 @@ class RunParts:
     """The network of a calibrated run with all that is needed to run it.
 
     Attributes:
-        network: The network with the weights of the last checkpoint, on the CPU, in evaluation mode.
-        checkpoint: The last checkpoint.
+        network: The network with the weights of the checkpoint, on the CPU, in evaluation mode.
+        checkpoint: The checkpoint that the operating points belong to.
         signature: Signature of the network that the weights belong to, in one line.
         family: The operating points.
         preprocess: The preprocessing of evaluation.
@@ -60,14 +60,15 @@ def open_parts(run: RunDirectory, *, network: StagedNetwork | None = None) -> Ru
 
     Raises:
         RequestError: The run reads neither grey nor RGB images nor feature rows.
-        ElfnetError: The run has no operating points of its last checkpoint.
+        ElfnetError: The run has no operating points, or they are not of its checkpoint.
     """
     recipe, info = run.recipe(), run.info()
     height, width, _ = info.data.image_shape
     modes = _input_modes(run)
-    checkpoint, model = load_run_checkpoint(run, "last", recipe, info)
+    family = Family.open(run.policy_file)
+    checkpoint, model = load_run_checkpoint(run, family.checkpoint, recipe, info)
+    family.require_checkpoint(checkpoint.sha256)
     network = network_of_run(model, info, network, where=run.root)
-    family = Family.open(run.policy_file, checkpoint_sha256=checkpoint.sha256)
     network.load_state_dict(dict(checkpoint.weights))
     evaluation = evaluation_of(recipe.data)
     preprocess = Preprocess(
@@ -124,7 +125,7 @@ def model_of_run(
     deepest_exit: int | None = None,
     abstain_below: float = 0.0,
 ) -> Model:
-    """Return a model of the run's last checkpoint; the arguments are those of `elfnet.load`."""
+    """Return a model of a calibrated run; the arguments are those of `elfnet.load`."""
     parts = open_parts(run)
     height, width, channels = parts.preprocess.shape
     opened = open_backend(

@@ -7,6 +7,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from elfnet import atomic
+from elfnet.calibrate.point_family import Family
 from elfnet.errors import WorkError
 from elfnet.models.build import network_of
 from elfnet.models.staged import StagedNetwork
@@ -45,9 +46,9 @@ class NetworkSettings(Strict):
 
 
 def write_network(run: RunDirectory, folder: Path) -> None:
-    """Write weights and settings of a run's last checkpoint into a folder."""
+    """Write weights and settings of a calibrated run's network into a folder."""
     recipe, info = run.recipe(), run.info()
-    checkpoint, model = load_run_checkpoint(run, "last", recipe, info)
+    checkpoint, model = load_run_checkpoint(run, Family.open(run.policy_file).checkpoint, recipe, info)
     weights = {name: tensor.contiguous() for name, tensor in checkpoint.weights.items()}
     settings = NetworkSettings(
         model=model.model_dump(mode="json") | {"weights": ""},

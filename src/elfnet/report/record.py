@@ -146,7 +146,7 @@ class RunRecord:
     @property
     def mix_note(self) -> str:
         """A sentence if the classes of the test split have other shares than the points were chosen for, else empty."""
-        table, file = self.table, self.directory.table(self.family.split)
+        table, file = self.table, self.directory.table(self.family.split, self.family.checkpoint)
         if table is None or not (self.family.class_mix or file.is_file()):
             return ""
         labels_N = table.labels_N if self.family.class_mix else ExitTable.open(file).labels_N
@@ -272,7 +272,7 @@ def _require_same_classes(directory: RunDirectory, info: RunInfo, results: Resul
 
 
 def _open_table(directory: RunDirectory, family: Family, results: Results) -> ExitTable | None:
-    file = directory.table(results.split)
+    file = directory.table(results.split, family.checkpoint)
     if not file.is_file():
         return None
     table = ExitTable.open(file)

@@ -67,6 +67,7 @@ def make_record(run: RunDirectory, cell: Cell, *, table: str, tier: str, baselin
         "hardware": info.hardware.to_json(),
         "machine": info.machine.to_json(),
         "data": _data(info.data, held_out=not recipe.data.calibration and recipe.data.profile == "none"),
+        "checkpoint": Family.open(run.policy_file).checkpoint,
         "checkpoint_sha256": results.checkpoint_sha256,
         # The row whose training this run shares, and how many epochs of it; null if it shares none.
         "training_of": info.training_of,
@@ -106,8 +107,9 @@ def correct_answers(run: RunDirectory, points: Iterable[str]) -> dict[str, Any]:
     Returns:
         The number of test images per class, and for each point one bit per image, ordered by class.
     """
-    table = ExitTable.open(run.table("test"))
-    family = Family.open(run.policy_file, checkpoint_sha256=table.checkpoint_sha256)
+    family = Family.open(run.policy_file)
+    table = ExitTable.open(run.table("test", family.checkpoint))
+    family.require_checkpoint(table.checkpoint_sha256)
     by_class = np.argsort(table.labels_N, kind="stable")
     names = set(points)
     return {

@@ -20,6 +20,7 @@ from elfnet.calibrate.point_family import Family
 from elfnet.evaluate.exit_table import ExitTable
 from elfnet.evaluate.metrics import measure
 from elfnet.evaluate.policy_replay import compute_confidences, replay
+from elfnet.evaluate.run import evaluate_run
 from elfnet.exits.policy import NEVER
 from elfnet.losses.logit_adjusted import log_prior
 from elfnet.methods.refit.post_hoc import UNTUNED_TAU, at_untuned_tau
@@ -42,9 +43,10 @@ def untuned_point(run: RunDirectory) -> dict[str, Any] | None:
     Returns:
         The settings in words (`setting`) and the metrics; None if nothing was chosen on the calibration split.
     """
-    recipe, table = run.recipe(), ExitTable.open(run.table("test"))
-    family = Family.open(run.policy_file, checkpoint_sha256=table.checkpoint_sha256)
+    recipe, table, family = run.recipe(), evaluate_run(run, "test"), Family.open(run.policy_file)
     settings = []
+    if family.checkpoint != "last":
+        settings.append("classifiers of the second stage")
     if recipe.refit.method in TAU_METHODS:
         table = replace(table, logits_NEC=_logits_at_untuned_tau(run, recipe.refit.method, table))
         settings.append(f"τ = {UNTUNED_TAU:g}")

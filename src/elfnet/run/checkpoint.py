@@ -28,7 +28,7 @@ from elfnet.models.staged import StagedNetwork, evaluation_mode
 from elfnet.parsing import parse_json
 from elfnet.recipe.schema import ModelRecipe, Recipe
 from elfnet.recipe.stages import stage_of_weights, stops_early, total_epochs
-from elfnet.run.directory import RunDirectory
+from elfnet.run.directory import FIRST_STAGE, RunDirectory
 from elfnet.run.info import RunInfo
 
 FORMAT_VERSION = 1
@@ -171,15 +171,16 @@ def require_network(checkpoint: Checkpoint, network: str, path: Path) -> None:
 def load_run_checkpoint(run: RunDirectory, which: str, recipe: Recipe, info: RunInfo) -> tuple[Checkpoint, ModelRecipe]:
     """Load a verified checkpoint of a run, and the model section of the recipe that describes its network.
 
-    A second stage may have other heads than the first, so the network depends on the number of epochs done.
+    A second stage may have other heads than the first, so the network depends on the stage of the weights.
 
     Args:
-        which: `last` or `best`.
+        which: one of `CHECKPOINTS`.
         recipe, info: content of the run's recipe.toml and run.json.
     """
     path = run.checkpoint(which)
     checkpoint = load_checkpoint(path)
-    model = stage_of_weights(recipe, checkpoint.epochs_done).recipe.model
+    # The recipe of a run that starts from another one has the network of that run, whose epochs are not its own.
+    model = recipe.model if which == FIRST_STAGE else stage_of_weights(recipe, checkpoint.epochs_done).recipe.model
     require_network(checkpoint, signature_of_run(model, info), path)
     return checkpoint, model
 

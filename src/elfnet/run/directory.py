@@ -1,7 +1,7 @@
 """A run directory: the paths of its files, reading them, and the lock that lets one process at a time write.
 
 ```
-RUN/  recipe.toml  run.json  log.jsonl  checkpoints/{last,best}.safetensors  tables/<split>.safetensors
+RUN/  recipe.toml  run.json  log.jsonl  checkpoints/{last,best,first-stage}.safetensors  tables/<split>.safetensors
       policy.json  times.json  metrics.json  report.html  folds/<number>/ (a run each, with cross-fitting)
 ```
 """
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import get_ident
-from typing import IO
+from typing import IO, Final
 
 from elfnet import atomic
 from elfnet.errors import RequestError, WorkError
@@ -24,6 +24,11 @@ from elfnet.run.info import RunInfo
 from elfnet.run.json_file import read_model, write_json
 from elfnet.run.log import EpochRecord, read_log
 from elfnet.run.results import Results
+
+FIRST_STAGE: Final = "first-stage"
+"""The checkpoint at the end of the first stage, before a second stage replaces the classifiers."""
+
+CHECKPOINTS = ("last", "best", FIRST_STAGE)
 
 
 @dataclass(frozen=True)
@@ -71,9 +76,9 @@ class RunDirectory:
         return self.root / "report.html"
 
     def checkpoint(self, which: str) -> Path:
-        """The path of the checkpoint `last` or `best`."""
-        if which not in ("last", "best"):
-            raise RequestError(f"checkpoint {which!r} does not exist; choose from: last, best")
+        """The path of a checkpoint of `CHECKPOINTS`."""
+        if which not in CHECKPOINTS:
+            raise RequestError(f"checkpoint {which!r} does not exist; choose from: {', '.join(CHECKPOINTS)}")
         return self.root / "checkpoints" / f"{which}.safetensors"
 
     def table(self, split: str, checkpoint: str = "last") -> Path:

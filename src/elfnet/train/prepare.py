@@ -88,6 +88,7 @@ class Prepared:
         final_network: a network with the structure that the run ends with; often `network` itself.
         objectives: by name of stage.
         origin: of the initial weights.
+        source: the last checkpoint of the finished run that this one starts from; None: there is none, or it resumes.
     """
 
     recipe: Recipe
@@ -100,6 +101,7 @@ class Prepared:
     final_network: StagedNetwork
     objectives: Mapping[str, Objective]
     origin: Origin
+    source: Checkpoint | None = None
 
     @property
     def classes(self) -> int:
@@ -145,9 +147,10 @@ def prepare(
     )
     loaded = processes.fail_together(lambda: None if resumes else load_initial_weights(recipe.model, network))
     processes.fail_together(lambda: refuse_empty_shards(recipe, len(splits.train), processes.world_size))
-    started = None
+    started, source = None, None
     if recipe.refit.method in TRAINED and not resumes:
-        started = processes.fail_together(lambda: start_from_run(recipe, network, splits, out=run.root))
+        found = processes.fail_together(lambda: start_from_run(recipe, network, splits, out=run.root))
+        started, source = found or (None, None)
     final = network
     if given is None and final_model(recipe) != stage.recipe.model:
         final = network_of(final_model(recipe), classes=classes, image_channels=channels)
@@ -163,6 +166,7 @@ def prepare(
         final_network=final,
         objectives=objectives,
         origin=Origin(weights, described, started),
+        source=source,
     )
 
 

@@ -1,8 +1,11 @@
 """Resume a run: its progress, saved in every checkpoint, restoring it, and checks that a run can be resumed."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
+
+from torch import Tensor
 
 from elfnet.errors import RequestError, WorkError
 from elfnet.models.build import resolve_defaults
@@ -10,7 +13,7 @@ from elfnet.models.staged import StagedNetwork
 from elfnet.recipe.schema import Recipe
 from elfnet.recipe.stages import total_epochs
 from elfnet.run.checkpoint import Checkpoint, load_checkpoint, require_network, save_checkpoint, signature_of_run
-from elfnet.run.directory import RunDirectory
+from elfnet.run.directory import FIRST_STAGE, RunDirectory
 from elfnet.run.info import RunInfo
 from elfnet.run.log import resume_command
 from elfnet.train.optimizer import optimizer_state
@@ -48,7 +51,9 @@ def restore(prepared: Prepared, run: RunDirectory, info: RunInfo) -> RunState:
     """Load the weights of the checkpoint to resume from into the network, and return the progress of the run."""
     network, saved, processes = prepared.network, prepared.saved, prepared.processes
     signature = signature_of_run(prepared.stage.recipe.model, info)
-    if prepared.origin.refit is not None and processes.is_rank0:
+    if prepared.source is not None and processes.is_rank0:
+        if prepared.recipe.refit.method == "balanced":
+            keep_first_stage(run, prepared.source.network, prepared.source.epochs_done, prepared.source.weights)
         # A checkpoint of 0 epochs, so that the run can be resumed without its source run.
         save_checkpoint(Checkpoint(signature, 0, network.state_dict()), run.checkpoint("last"))
     if saved is None:
@@ -61,6 +66,11 @@ def restore(prepared: Prepared, run: RunDirectory, info: RunInfo) -> RunState:
         )
     network.load_state_dict(dict(saved.trained_weights or saved.weights))
     return RunState(epochs_done=saved.epochs_done, **saved.progress)
+
+
+def keep_first_stage(run: RunDirectory, signature: str, epochs_done: int, weights: Mapping[str, Tensor]) -> None:
+    """Save the weights that a second stage starts from. Calibration chooses between its classifiers and these."""
+    save_checkpoint(Checkpoint(signature, epochs_done, weights), run.checkpoint(FIRST_STAGE))
 
 
 def note_score(state: RunState, score: float | None) -> bool:

@@ -40,7 +40,7 @@ from elfnet.train.logging import Logger, Observer, Silent, Watch, early_stop_not
 from elfnet.train.machine import device_and_precision, fabric_precision, run_info, set_up_machine
 from elfnet.train.prepare import Prepared, prepare
 from elfnet.train.refit import check_source, fit_run
-from elfnet.train.resume import OTHER_RUN, RunState, check_directory, keep, note_score, restore
+from elfnet.train.resume import OTHER_RUN, RunState, check_directory, keep, keep_first_stage, note_score, restore
 
 
 def train_recipe(
@@ -182,6 +182,8 @@ def _train_stages(
                 continue
             if following.name != stage.name:
                 weights = network.state_dict() if saved is None else saved.weights
+                if prepared.processes.is_rank0:
+                    keep_first_stage(run, signature_of_run(stage.recipe.model, info), state.epochs_done, weights)
                 stage, saved, state = following, None, second_stage_state(state)
                 network = second_stage_network(
                     stage, weights, classes=prepared.classes, image_channels=prepared.image_shape[0]

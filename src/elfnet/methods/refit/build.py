@@ -89,7 +89,9 @@ def fit_classifiers(
     )
 
 
-def start_from_run(recipe: Recipe, network: StagedNetwork, splits: Splits, *, out: Path) -> RefitInfo | None:
+def start_from_run(
+    recipe: Recipe, network: StagedNetwork, splits: Splits, *, out: Path
+) -> tuple[RefitInfo, Checkpoint] | None:
     """Load the weights of the run that the recipe starts from.
 
     Args:
@@ -98,7 +100,8 @@ def start_from_run(recipe: Recipe, network: StagedNetwork, splits: Splits, *, ou
         out: the directory of the new run.
 
     Returns:
-        The record for run.json; None if the recipe refits in a second stage of its own run.
+        The record for run.json and the last checkpoint of the source run; None if the recipe refits in a second stage
+        of its own run.
 
     Raises:
         RequestError: the run does not fit the recipe, or is not finished.
@@ -110,7 +113,7 @@ def start_from_run(recipe: Recipe, network: StagedNetwork, splits: Splits, *, ou
     source.require_same_examples(recipe.data, splits)
     what = take_over(recipe.refit.method, network, source.checkpoint.weights)
     summary = f"started from {source.named} ({source.checkpoint.epochs_done} epochs); only the {what} learn"
-    return source.record(recipe.refit.method, summary)
+    return source.record(recipe.refit.method, summary), source.checkpoint
 
 
 def is_second_stage(recipe: Recipe) -> bool:

@@ -68,8 +68,8 @@ class NetworkShape:
 
 
 def network_shape(record: RunRecord) -> NetworkShape | str:
-    """Return the network in the last checkpoint of a run, or one line that says why it is unknown."""
-    file = record.directory.checkpoint("last")
+    """Return the network of a run with the classifiers that are used, or one line that says why it is unknown."""
+    file = record.directory.checkpoint(record.family.checkpoint)
     if not file.is_file():
         return f"{record.name} has no checkpoint to read the network from"
     try:
