@@ -91,7 +91,8 @@ weights, the averaged ones are frozen.
 `refit.head` chooses linear or cosine classifiers whatever the first stage had; `refit.lr` and `refit.weight_decay` are
 those of the second stage. With cosine classifiers set `exits.infer_confidence_scale` to `criterion.cosine_scale`, so
 that thresholds mean probabilities. The free alternative needs no training:
-[adjusted logits](operating-points.md#adjusted-logits).
+[adjusted logits](operating-points.md#adjusted-logits) of the classifiers from before the stage, which the run keeps.
+`calibrate` picks the better of the two.
 """
 
 
