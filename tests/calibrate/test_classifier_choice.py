@@ -125,6 +125,14 @@ def test_what_decides_without_a_comparison(run: RunDirectory, recipe: Recipe, ma
         asked(classifiers="first-stage")
 
 
+def test_taus_of_cosine_classifiers_are_of_scaled_logits(run: RunDirectory, make_table: TableFactory) -> None:
+    """As in training, where the loss multiplies cosines by a scale, whatever heads the second stage has."""
+    settings = {"refit.method": "balanced", "refit.epochs": 2, "refit.head": "linear", "model.head": "cosine"}
+    recipe = load_recipe("digits/elf-ce-drw", settings)
+    choice = chosen(run, recipe, make_table(), make_table(), replace(REQUEST, classifiers="first-stage"))
+    assert choice.request.adjust.loss_scale == recipe.criterion.cosine_scale == 30
+
+
 def test_a_run_of_one_stage_has_no_choice(run: RunDirectory, make_table: TableFactory) -> None:
     recipe = load_recipe("digits/elf-ce-drw", {})
     assert chosen(run, recipe, make_table(), make_table()) == ClassifierChoice("last", REQUEST)

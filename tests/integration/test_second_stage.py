@@ -18,11 +18,14 @@ from torch import nn
 from elfnet.calibrate.family_request import adjust_from_recipe, request_from_recipe
 from elfnet.calibrate.point_family import Family
 from elfnet.calibrate.run import calibrate_run, measure_run
+from elfnet.data.build import load_splits
 from elfnet.errors import ElfnetError
 from elfnet.evaluate.exit_table import CROSS_FITTING, ExitTable
 from elfnet.evaluate.run import evaluate_run
-from elfnet.export.read_run import model_of_run
-from elfnet.export.run import Exported, export_run
+from elfnet.export import variants
+from elfnet.export.onnx import export_stages
+from elfnet.export.read_run import model_of_run, open_parts
+from elfnet.export.run import Exported, export_run, make_variants
 from elfnet.hub import load_network, save_pretrained
 from elfnet.inference.model import load
 from elfnet.methods.refit.classifiers import classifier_tensor
@@ -266,6 +269,34 @@ def test_the_classifiers_of_the_first_stage_are_used_wherever_they_are_chosen(
     save_pretrained(run.root, tmp_path / "saved")
     network, _ = load_network(tmp_path / "saved")
     assert tensors_sha256(network.state_dict()) == kept.sha256
+
+
+def test_other_precisions_are_of_the_chosen_classifiers(
+    tiny: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compared with float32 of the same classifiers, with points for them; eq. 5 has the scale of their heads."""
+    run = train_recipe(tiny(**COSINE, exits__infer_confidence_scale=30.0), tmp_path / "run")
+    recipe = run.recipe()
+    request = replace(request_from_recipe(recipe), adjust=adjust_from_recipe(recipe, "auto"), classifiers="first-stage")
+    family = calibrate_run(run, request)
+    scales = [evaluate_run(run, "calibration", checkpoint=which).confidence_scale for which in ("first-stage", "last")]
+    assert scales == [1.0, 30.0]
+    # The graphs stay those of float32, so that all figures are known.
+    monkeypatch.setattr(variants, "quantise_stages", lambda graphs, _: list(graphs))
+    monkeypatch.setattr(variants, "time_ratio", lambda *_: 1.0)
+    parts = open_parts(run)
+    graphs, splits = export_stages(parts.network, (1, 32, 32)), load_splits(recipe.data)
+    (made,) = make_variants(run, ["int8"], graphs, splits, parts, None)
+    assert (made.family.checkpoint, made.family.checkpoint_sha256) == ("first-stage", family.checkpoint_sha256)
+    assert made.family.adjustment == family.adjustment
+    assert made.against_float32.accuracy == made.against_float32.accuracy_float32
+    measure_run(run, family)
+    assert export_run(run, precisions=["int8"], measure_memory=None).int8 is not None
+
+
+def test_a_run_of_one_stage_has_no_first_one(first_stage: RunDirectory) -> None:
+    with pytest.raises(ElfnetError, match=r"has no second stage .* choose from: last, best"):
+        evaluate_run(first_stage, checkpoint="first-stage")
 
 
 def test_a_run_from_another_one_and_its_folds_keep_both(tiny: Build, first_stage: RunDirectory, tmp_path: Path) -> None:

@@ -139,9 +139,10 @@ def test_a_pruned_run_shows_less_and_resumes_bit_for_bit(tiny_settings: dict[str
     assert [record.examples for record in parts.log()] == shown
 
 
-def test_mixed_examples_do_not_enter_the_history(tiny_settings: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("mix", ["mixup", "cutmix"])
+def test_mixed_examples_do_not_enter_the_history(tiny_settings: dict[str, Any], tmp_path: Path, mix: str) -> None:
     """Epochs 2 to 4 of 5 are mixed."""
-    recipe, out = _tiny(tiny_settings, **{"train.mix": "mixup", "train.mix_off_epochs": 1}), tmp_path / "run"
+    recipe, out = _tiny(tiny_settings, **{"train.mix": mix, "train.mix_off_epochs": 1}), tmp_path / "run"
     histories = []
     for stop in (1, 4, 5):
         run = train_recipe(recipe, out, resume=stop > 1, stop_after=lambda done, stop=stop: done == stop)  # type: ignore[misc]

@@ -68,17 +68,23 @@ def choose_classifiers(
     elif not has_first:
         why = "of the second stage; those of the first are not kept in runs of earlier versions"
         return ClassifierChoice("last", request, why)
-    adjust = Adjust(adjust="on", taus=request.adjust.taus, loss_scale=loss_scale(recipe))
-    adjusted = ClassifierChoice(FIRST_STAGE, replace(request, adjust=adjust))
+    adjusted = ClassifierChoice(FIRST_STAGE, request_for(FIRST_STAGE, request, recipe))
     if request.classifiers == "first-stage":
         return replace(adjusted, why="of the first stage with adjusted logits: as requested")
-    compared = _compare(table_of("last"), table_of(FIRST_STAGE), request, adjust)
+    compared = _compare(table_of("last"), table_of(FIRST_STAGE), request, adjusted.request.adjust)
     if compared is None:
         return ClassifierChoice("last", request, "of the second stage: the examples are too few to compare")
     measured = compared.describe("second stage", "first stage with adjusted logits")
     if compared.second_is_better:
         return replace(adjusted, why=f"of the first stage with adjusted logits ({measured})")
     return ClassifierChoice("last", request, f"of the second stage ({measured})")
+
+
+def request_for(checkpoint: str, request: FamilyRequest, recipe: Recipe) -> FamilyRequest:
+    """The request for the classifiers of a checkpoint: those of the first stage always have adjusted logits."""
+    if checkpoint != FIRST_STAGE:
+        return request
+    return replace(request, adjust=Adjust(adjust="on", taus=request.adjust.taus, loss_scale=loss_scale(recipe)))
 
 
 def _require_first_stage(run: RunDirectory, request: FamilyRequest, *, has_second_stage: bool, has_first: bool) -> None:

@@ -21,7 +21,8 @@ from elfnet.evaluate.exit_table import SPLITS, ExitTable
 from elfnet.exits.policy import Measure
 from elfnet.models.flops import count_cost
 from elfnet.models.staged import StagedNetwork, evaluation_mode, reset_statistics
-from elfnet.recipe.schema import DataRecipe
+from elfnet.recipe.schema import DataRecipe, ModelRecipe, Recipe
+from elfnet.recipe.stages import final_model, loss_scale
 from elfnet.run.checkpoint import load_run_checkpoint, network_of_run, require_fits, tensors_sha256
 from elfnet.run.directory import RunDirectory
 
@@ -89,7 +90,7 @@ def evaluate_run(
 
     Args:
         split: `train`, `calibration` or `test`.
-        checkpoint: `last` (the reported one), or `best` on the calibration split.
+        checkpoint: `last`, `best` on the calibration split, or `first-stage`, before a second stage.
         device: on which the network runs.
         again: compute the table even if it exists.
         fresh_statistics: first estimate the batch-norm statistics again (for runs trained with `drop`). Such a table
@@ -142,7 +143,7 @@ def evaluate_run(
         data=recipe.data,
         normalisation=normalisation,
         checkpoint_sha256=sha256,
-        confidence_scale=recipe.exits.infer_confidence_scale,
+        confidence_scale=_confidence_scale(recipe, model),
         confidence_measure=recipe.exits.confidence,
         many_above=recipe.data.many_above,
         few_below=recipe.data.few_below,
@@ -150,6 +151,13 @@ def evaluate_run(
     if not fresh_statistics:
         table.save(file)
     return table
+
+
+def _confidence_scale(recipe: Recipe, model: ModelRecipe) -> float:
+    """The factor of the logits in eq. 5. The recipe has that of the final heads; those of a first stage may differ."""
+    if model.head == final_model(recipe).head:
+        return recipe.exits.infer_confidence_scale
+    return loss_scale(recipe)
 
 
 def table_of(

@@ -72,7 +72,7 @@ def export_run(
     measure_memory: Callable[[Path], PeakMemory] | None = measure_peak_memory,
     network: StagedNetwork | None = None,
 ) -> Exported:
-    """Export the last checkpoint of a calibrated run as one ONNX file that stops early.
+    """Export the network of a calibrated run as one ONNX file that stops early.
 
     Args:
         run: A calibrated run.
@@ -210,9 +210,12 @@ def make_variants(
         )
     if precisions:
         # `make_variant` reads this table; if it is not stored, only this function has the network to compute it.
-        evaluate_run(run, "calibration", network=network)
+        evaluate_run(run, "calibration", checkpoint=parts.family.checkpoint, network=network)
     normalisation = Normalisation(parts.preprocess.mean, parts.preprocess.std)
-    return [make_variant(run, precision, graphs, splits, normalisation) for precision in precisions]
+    checkpoint = parts.family.checkpoint
+    return [
+        make_variant(run, precision, graphs, splits, normalisation, checkpoint=checkpoint) for precision in precisions
+    ]
 
 
 def _measured_against_float32(made: MadeVariant) -> Measured:

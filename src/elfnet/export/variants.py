@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx
@@ -22,6 +22,7 @@ from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, Q
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from torch import Tensor
 
+from elfnet.calibrate.classifier_choice import request_for
 from elfnet.calibrate.family_request import request_from_recipe
 from elfnet.calibrate.fit_points import fit_family
 from elfnet.calibrate.point_family import Family
@@ -133,7 +134,13 @@ class MadeVariant:
 
 
 def make_variant(
-    run: RunDirectory, precision: str, graphs: Sequence[bytes], splits: Splits, normalisation: Normalisation
+    run: RunDirectory,
+    precision: str,
+    graphs: Sequence[bytes],
+    splits: Splits,
+    normalisation: Normalisation,
+    *,
+    checkpoint: Literal["last", "first-stage"] = "last",
 ) -> MadeVariant:
     """Make a variant of a run in another precision, and compare it with float32 on the whole calibration split.
 
@@ -143,6 +150,7 @@ def make_variant(
         graphs: float32 graphs from `export_stages`.
         splits: The data of the run.
         normalisation: The normalisation of the run.
+        checkpoint: The checkpoint of the run that the graphs were made from.
 
     Raises:
         RequestError: int8 is slower than float32 on this machine or loses 0.5 points of accuracy or more; or the
@@ -163,7 +171,7 @@ def make_variant(
     else:
         backend = _open_graphs(backend_name, own, "float32")
     # Examples and costs are those of float32; only the logits differ.
-    float32 = evaluate_run(run, "calibration")
+    float32 = evaluate_run(run, "calibration", checkpoint=checkpoint)
     logits_NEC = np.concatenate([all_exit_logits(backend, _as_array(batch)) for batch in batches(splits.calibration)])
     table = replace(float32, logits_NEC=logits_NEC)
     against = AgainstFloat32(
@@ -175,8 +183,9 @@ def make_variant(
     )
     if precision == "int8":
         require_worth_it(against)
-    family = fit_family(table, request_from_recipe(run.recipe()))
-    return MadeVariant(precision, own, family, against)
+    recipe = run.recipe()
+    family = fit_family(table, request_for(checkpoint, request_from_recipe(recipe), recipe))
+    return MadeVariant(precision, own, replace(family, checkpoint=checkpoint), against)
 
 
 def _as_array(batch: Tensor) -> NDArray[np.float32]:

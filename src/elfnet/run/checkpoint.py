@@ -177,6 +177,11 @@ def load_run_checkpoint(run: RunDirectory, which: str, recipe: Recipe, info: Run
         which: one of `CHECKPOINTS`.
         recipe, info: content of the run's recipe.toml and run.json.
     """
+    if which == FIRST_STAGE and recipe.refit.method != "balanced":
+        raise RequestError(
+            f"the run in {run.root} has no second stage (refit.method=balanced), so it keeps no checkpoint "
+            f"{FIRST_STAGE!r}; choose from: last, best"
+        )
     path = run.checkpoint(which)
     checkpoint = load_checkpoint(path)
     # The recipe of a run that starts from another one has the network of that run, whose epochs are not its own.
