@@ -23,7 +23,7 @@ from elfnet.errors import RequestError, WorkError
 CHANNELS = {"L": 1, "RGB": 3}
 FEATURE_ROWS: Final = "features"
 """The mode of a network that reads rows of numbers instead of images: images of one pixel, a feature per channel."""
-LIMITS = Limits(eight_bit=True)
+LIMITS = Limits()
 CONTENT = "the image in memory"
 """How messages call an image that has no path."""
 

@@ -160,7 +160,7 @@ def _parse_and_open(service: Service, content_type: str, body: bytes) -> tuple[P
     parsed = parse_request(content_type, body, max_images=limits.max_images)
     if parsed.point is not None:
         parsed = replace(parsed, point=_known_point(service, parsed.point))
-    image_limits = Limits(max_pixels=limits.max_pixels, max_bytes=limits.max_body_bytes, eight_bit=True)
+    image_limits = Limits(max_pixels=limits.max_pixels, max_bytes=limits.max_body_bytes)
     images: list[OpenImage] = []
     pixels = 0
     for upload in parsed.uploads:

@@ -77,7 +77,7 @@ def read_samples(folder: Path | None) -> tuple[Sample, ...]:
     for path in _in_turns(folder):
         if len(samples) == MAX_SAMPLES:
             break
-        limits = Limits(max_bytes=MAX_SAMPLE_BYTES, eight_bit=True)
+        limits = Limits(max_bytes=MAX_SAMPLE_BYTES)
         if path.name.startswith(".") or not path.is_file():
             continue
         try:

@@ -33,8 +33,6 @@ _log = logging.getLogger("elfnet.data")
 # Only formats that Pillow decodes itself; some others start an external program.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".pgm"})
-EIGHT_BIT_MODES = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX")
-"""Pillow modes that convert to 8-bit grey or RGB without loss of range."""
 
 _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 _ORIENTATION = 0x0112
@@ -65,13 +63,11 @@ class Limits:
     Attributes:
         max_pixels: Largest number of pixels, width times height.
         max_bytes: Largest size of the encoded image.
-        eight_bit: Refuse images with more than 8 bits per channel and CMYK, instead of converting them.
         remedy: What a message about a size advises.
     """
 
     max_pixels: int = 80_000_000
     max_bytes: int = 64_000_000
-    eight_bit: bool = False
     remedy: str = "make it smaller"
 
 
@@ -154,11 +150,6 @@ def _check_header(picture: Image.Image, name: str, limits: Limits) -> None:
         )
     if min(width, height) < 1:
         raise UnreadableImageError(f"{name} has {width} x {height} pixels; give an image that is not empty")
-    if limits.eight_bit and (picture.mode not in EIGHT_BIT_MODES or _has_16_bits(picture)):
-        found = "16 bits per channel" if _has_16_bits(picture) else f"mode {picture.mode}"
-        raise UnreadableImageError(
-            f"{name} has {found}, which is not converted automatically; save it as 8-bit grey or RGB"
-        )
 
 
 class OpenImage:
@@ -268,15 +259,6 @@ def _damage_named(name: str) -> Iterator[None]:
         raise UnreadableImageError(f"{name} is truncated or damaged ({reason}); copy or save it again") from error
 
 
-def _has_16_bits(image: Image.Image) -> bool:
-    """Return whether the file stores 16 bits per channel; Pillow opens it as RGB and truncates the values."""
-    stored = [image.mode]
-    for tile in getattr(image, "tile", ()):
-        arguments = tile[3]
-        stored += [arguments] if isinstance(arguments, str) else [part for part in arguments or () if part]
-    return any(isinstance(raw, str) and ";16" in raw for raw in stored)
-
-
 def _orientation(image: Image.Image) -> int:
     """The EXIF orientation; 1 (upright) if there is none or it cannot be read."""
     try:
@@ -307,7 +289,7 @@ def _cropped(image: Image.Image, part: Part, full_size: tuple[int, int]) -> Pixe
 
 
 def to_rgb(image: Image.Image, name: str) -> Image.Image:
-    """Convert an image of any mode to RGB: transparency becomes white, 16-bit grey keeps its high byte."""
+    """Convert an image of any mode to RGB: transparency becomes white, 16-bit channels keep their high byte."""
     if image.mode == "RGB":
         return image
     if image.mode.startswith("I"):
