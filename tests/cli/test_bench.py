@@ -38,16 +38,18 @@ def one_line(result: tuple[int, str, str], code: int) -> str:
 
 def test_figures_of_a_run(elfnet: Call, finished: Path, tmp_path: Path) -> None:
     costs = tmp_path / "times.json"
-    words = ("--batch", "1,5", "--points", "full,budget=0.3", "--costs", costs, "--json")
+    words = ("--batch", "1,5", "--points", "full,budget=0.3,0.3", "--costs", costs, "--json")
     code, out, error = elfnet("bench", "inference", finished, *QUICK, *words)
     assert (code, error) == (0, "")
     found = json.loads(out)
     assert set(found) == {"stages", "points", "exits"}
-    assert [(entry["batch"], entry["point"]) for entry in found["points"]] == [
-        (batch, point) for batch in (1, 5) for point in ("full", "budget=0.3")
-    ]
     run = open_run(finished)
-    family, table = Family.open(run.policy_file), evaluate_run(run, "test")
+    family = Family.open(run.policy_file)
+    within = family.for_budget(0.3).name
+    assert [(entry["batch"], entry["point"]) for entry in found["points"]] == [
+        (batch, point) for batch in (1, 5) for point in ("full", "budget=0.3", within)
+    ]
+    table = evaluate_run(run, "test")
     assert table.examples == 60
     for entry in found["points"]:
         assert 0 < entry["p50"] <= entry["p95"] <= entry["p99"]

@@ -91,6 +91,11 @@ def test_calibrate_chooses_the_classifiers_and_evaluate_uses_them(
     code, shown, _ = elfnet("calibrate", out, "--classifiers", "first-stage", "--logit-adjustment", "auto")
     assert code == 0
     assert "classifiers: of the first stage with adjusted logits: as requested" in shown
+    assert "first stage with adjusted logits" in (out / "MODEL_CARD.md").read_text()
+    assert "shows the former points" not in shown
+    (out / "report.html").touch()
+    code, shown, _ = elfnet("calibrate", out, "--classifiers", "first-stage", "--logit-adjustment", "auto")
+    assert f"shows the former points; write it anew with: elfnet report {out}" in " ".join(shown.split())
 
     def accuracy(run: Path, *more: str) -> dict[str, Any]:
         code, printed, said = elfnet("evaluate", run, "--json", *more)

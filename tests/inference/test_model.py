@@ -141,8 +141,12 @@ def test_the_operating_point_can_be_changed(model: Model) -> None:
     assert model.operating_point == "full"
     cost = model.operating_points["s=0.7"].expected.mean_cost
     assert model.set_operating_point(cost) == model.operating_point == "s=0.7"
+    assert model.set_operating_point("full") == "full"
+    assert model.set_operating_point(f" {cost} ") == "s=0.7"
     with pytest.raises(RequestError, match="unknown operating point"):
         model.set_operating_point("s=0.8")
+    with pytest.raises(RequestError, match=r"None is no operating point; give its name, or a budget such as 0\.5"):
+        model.set_operating_point(None)  # type: ignore[arg-type]
 
 
 def test_abstaining(backend: Weighted, family: Family, preprocess: Preprocess, pixels: NDArray[np.uint8]) -> None:

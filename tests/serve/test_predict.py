@@ -180,7 +180,8 @@ def test_unusual_images_are_read(client: TestClient, model: Model) -> None:
             "explain takes one image, the request has 2; send one image",
         ),
         ({"json": {"images": ["AAAA"] * 33}}, 413, "33 images, the limit is 32"),
-        ({"files": {"image": ("a", GOOD)}, "data": {"budget": "nan"}}, 422, "budget='nan' is not a number"),
+        ({"files": {"image": ("a", GOOD)}, "data": {"budget": "nan"}}, 422, "budget 'nan' is not a number"),
+        ({"files": {"image": ("a", GOOD)}, "data": {"budget": "5s"}}, 422, "or a time such as 5ms"),
         ({"files": {"image": ("a", GOOD)}, "data": {"top": "1.5"}}, 422, "top=1.5 must be an integer of 1 or more"),
         (
             {"files": {"image": ("a", GOOD)}, "data": {"colour": "red"}},

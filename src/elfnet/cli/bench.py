@@ -62,7 +62,8 @@ def run(words: Sequence[str]) -> int:
 
     model, images = _open_model(args)
     engine, backend = model.engine, model.engine.backend
-    names = [str(model.resolve(name)) for name in _point_names(args.points, engine.family.names())]
+    points = [model.resolve(name) for name in _point_names(args.points, engine.family.names())]
+    names = [one if isinstance(one, str) else engine.family.for_budget(one).name for one in points]
     largest = batches_of(images, max(sizes), most=1)
     if not largest:
         raise RequestError(

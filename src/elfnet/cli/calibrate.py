@@ -1,6 +1,7 @@
 """The command `elfnet calibrate`: fit operating points on the calibration split and measure them on the test split."""
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -142,6 +143,7 @@ def run(words: Sequence[str]) -> int:
 
     from elfnet.calibrate.measured_cost import MeasuredCost, TimeBudget
     from elfnet.calibrate.run import calibrate_run, measure_run
+    from elfnet.report import write_model_card
     from elfnet.run.directory import open_run
     from elfnet.train.machine import choose_device
 
@@ -156,6 +158,7 @@ def run(words: Sequence[str]) -> int:
     with directory.lock():
         family = calibrate_run(directory, _request(args, directory), cost=cost, times=times, device=device)
         results = measure_run(directory, family, device=device)
+        card = write_model_card(directory)
     if args.json:
         print_json({"family": family.to_dict(), "test": results.to_json()})
         return 0
@@ -170,7 +173,10 @@ def run(words: Sequence[str]) -> int:
         if point.promise:
             screen.print(_guarantee_line(point.name, point.promise), markup=False)
     how = "measured" if family.split == "train" else "fitted"
-    screen.print(f"{how} on the {family.chosen_on}; wrote {directory.policy_file}", markup=False)
+    screen.print(f"{how} on the {family.chosen_on}; wrote {directory.policy_file} and {card}", markup=False)
+    if directory.report_file.is_file():
+        again = f"elfnet report {shlex.quote(str(directory.root))}"
+        screen.print(f"{directory.report_file} shows the former points; write it anew with: {again}", markup=False)
     return 0
 
 

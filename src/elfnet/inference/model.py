@@ -4,6 +4,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -103,21 +104,30 @@ class Model:
         """Switch the operating point, and return its name.
 
         Args:
-            point: A name, or a budget: the most accurate point whose mean cost is within it. A budget in milliseconds
-                per image is text, such as "5ms"; see `measure_times`.
+            point: A name, or a budget: the most accurate point whose mean cost is within it. A budget may be text, such
+                as "0.5", or "5ms" for mean milliseconds per image; see `measure_times`.
         """
         return self.engine.set_operating_point(self.resolve(point))
 
     def resolve(self, point: str | float) -> str | float:
-        """Return the name of the most accurate point within a budget in milliseconds; anything else is returned as is.
+        """Return a budget that is text as a mean cost, or as the name of the most accurate point within milliseconds.
+
+        Names and numbers are returned as they are.
 
         Raises:
-            RequestError: All points take longer on this machine.
+            RequestError: All points take longer on this machine, or the argument is neither text nor a number.
         """
-        budget = TimeBudget.parse(point) if isinstance(point, str) else None
-        if budget is None:
+        if not isinstance(point, str | Real):
+            raise RequestError(f"{point!r} is no operating point; give its name, or a budget such as 0.5 or '5ms'")
+        if not isinstance(point, str) or point in self.operating_points:
             return point
-        return self.engine.family.for_budget(budget, times=self.measure_times()).name
+        budget = TimeBudget.parse(point)
+        if budget is not None:
+            return self.engine.family.for_budget(budget, times=self.measure_times()).name
+        try:
+            return float(point)
+        except ValueError:
+            return point
 
     def measure_times(self) -> MeasuredCost:
         """Measure the time of every stage for one image at a time, once; later calls return the same times."""

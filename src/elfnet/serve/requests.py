@@ -14,6 +14,8 @@ from python_multipart import MultipartParser
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import parse_options_header
 
+from elfnet.calibrate.measured_cost import parse_budget
+from elfnet.errors import RequestError
 from elfnet.serve.errors import MAX_NAME, ApiError, describe_validation_error, too_large
 
 # It logs every error that it raises; the response reports the error already.
@@ -185,7 +187,11 @@ def _choose_point(name: str | None, budget: float | str | None) -> str | float |
 
 
 def _parse_budget(text: str) -> float | str:
-    return text if text.endswith("ms") else _parse_number("budget", text)
+    try:
+        budget = parse_budget(text[:40])
+    except RequestError as error:
+        raise ApiError(422, str(error)) from None
+    return budget if isinstance(budget, float) else text
 
 
 def _parse_number(name: str, text: str) -> float:
