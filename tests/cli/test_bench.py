@@ -38,16 +38,15 @@ def one_line(result: tuple[int, str, str], code: int) -> str:
 
 def test_figures_of_a_run(elfnet: Call, finished: Path, tmp_path: Path) -> None:
     costs = tmp_path / "times.json"
-    words = ("--batch", "1,5", "--points", "full,budget=0.3,0.3", "--costs", costs, "--json")
+    words = ("--batch", "1,5", "--points", "full,budget=0.3", "--costs", costs, "--json")
     code, out, error = elfnet("bench", "inference", finished, *QUICK, *words)
     assert (code, error) == (0, "")
     found = json.loads(out)
     assert set(found) == {"stages", "points", "exits"}
     run = open_run(finished)
     family = Family.open(run.policy_file)
-    within = family.for_budget(0.3).name
     assert [(entry["batch"], entry["point"]) for entry in found["points"]] == [
-        (batch, point) for batch in (1, 5) for point in ("full", "budget=0.3", within)
+        (batch, point) for batch in (1, 5) for point in ("full", "budget=0.3")
     ]
     table = evaluate_run(run, "test")
     assert table.examples == 60
@@ -119,3 +118,11 @@ def test_a_damaged_image_stops_the_benchmark(elfnet: Call, finished: Path, tmp_p
     (tmp_path / "a.png").write_bytes(b"hello")
     message = one_line(elfnet("bench", "inference", finished, "--images", tmp_path, *QUICK), 1)
     assert "a.png is not an image or is damaged" in message
+
+
+def test_a_number_among_the_points_is_a_budget(elfnet: Call, finished: Path) -> None:
+    words = ("--batch", "1", "--points", "0.3", "--json")
+    code, out, error = elfnet("bench", "inference", finished, *QUICK, *words)
+    assert (code, error) == (0, "")
+    within = Family.open(open_run(finished).policy_file).for_budget(0.3).name
+    assert [entry["point"] for entry in json.loads(out)["points"]] == [within]
