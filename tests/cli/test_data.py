@@ -193,6 +193,15 @@ def test_the_summary_shows_counts_groups_and_ratio() -> None:
     assert "ignored files: 3 .heic, 1 .txt; convert .heic to JPEG or PNG" in shown
 
 
+def test_data_that_training_refuses_are_not_promised_cross_fitting() -> None:
+    few: dict[str, Any] = {"cross_fitting": True, "after_hold_out": {"train": 4, "calibration": 1, "test": 1}}
+    assert "'elfnet train' uses cross-fitting instead" in text(facts([3, 3], **few))
+    none: dict[str, Any] = {"cross_fitting": True, "after_hold_out": {"train": 4, "calibration": 0, "test": 0}}
+    shown = " ".join(text(facts([2, 2], **none)).split())
+    assert "refuses data with no example for the calibration and the test split; add examples" in shown
+    assert "cross-fitting" not in shown
+
+
 def test_many_classes_are_drawn_as_a_curve_over_the_ranks() -> None:
     counts = np.random.default_rng(1).permutation(np.arange(1, 101)).tolist()
     shown = text(facts(counts))

@@ -247,5 +247,5 @@ def test_splits_of_grouped_data(profile: str) -> None:
 
 def test_data_of_one_group_cannot_be_divided() -> None:
     source = grouped(np.array([0, 0, 1, 1, 1, 1]), np.zeros(6, dtype=np.int64))
-    with pytest.raises(RequestError, match=r"left for the calibration split: .*name separate data"):
+    with pytest.raises(RequestError, match=r"calibration and the test split: .*data\.calibration and data\.test"):
         make_splits(source, profile="none", calibration_per_class=None)

@@ -232,7 +232,11 @@ def _summary_lines(facts: Facts) -> list[str]:
         shown = ", ".join(names) + (" ..." if len(missing) > MAX_LISTED else "")
         classes = "1 class" if len(missing) == 1 else f"{len(missing)} classes"
         lines.append(f"without calibration examples: {classes} ({shown})")
-    if facts.get("cross_fitting"):
+    empty = [split for split, examples in facts.get("after_hold_out", {}).items() if not examples]
+    if empty:
+        left_out = " and the ".join(empty)
+        lines.append(f"too few: 'elfnet train' refuses data with no example for the {left_out} split; add examples")
+    elif facts.get("cross_fitting"):
         lines.append("few calibration images: 'elfnet train' uses cross-fitting instead, if the time allows it")
     for split, column in facts.get("group_column", {}).items():
         lines.append(f"{split}: {column['groups']:,} groups that stay together, the largest of {column['largest']:,}")

@@ -164,12 +164,13 @@ def make_splits(
 
 def _refuse_empty(source_name: str, **held_out: Examples) -> None:
     """Refuse a split without examples; `held_out` are the splits by name."""
-    for name, split in held_out.items():
-        if not len(split):
-            raise RequestError(
-                f"no example of {source_name} is left for the {name} split: its classes or groups are too small; "
-                f"add examples, or name separate data with data.{name}"
-            )
+    empty = [name for name, split in held_out.items() if not len(split)]
+    if empty:
+        named = " and ".join(f"data.{name}" for name in empty)
+        raise RequestError(
+            f"no example of {source_name} is left for the {' and the '.join(empty)} split: its classes or groups are "
+            f"too small; add examples, or name separate data with {named}"
+        )
 
 
 def _training_rows(
