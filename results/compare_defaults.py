@@ -135,6 +135,25 @@ once, at the end. Seen: `digits`, `grey`, `clothing`, `cifar100-lt`.
 """
 
 
+def _mean_of_seeds(records: list[dict[str, Any]]) -> list[str]:
+    """A table of the last exit: the mean over the seeds of each method, and the number of seeds."""
+    names = (BY_HAND, *METHODS)
+    lines = ["Last exit, mean of the seeds (their number; largest minus smallest):", ""]
+    lines += [f"| data | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
+    for data in DATA:
+        cells = []
+        for name in names:
+            found = [
+                100 * one["calibration_balanced_accuracy"][-1]
+                for one in records
+                if (one["data"], one["candidate"]) == (data, name)
+            ]
+            spread = f"; {max(found) - min(found):.1f}" if len(found) > 1 else ""
+            cells.append(f"{sum(found) / len(found):.1f} ({len(found)}{spread})" if found else "-")
+        lines.append(f"| {data} | {' | '.join(cells)} |")
+    return lines
+
+
 def write_page() -> None:
     """Write the table of all records."""
     records = [json.loads(file.read_text()) for file in sorted(HERE.glob("*.json"))]
@@ -142,6 +161,7 @@ def write_page() -> None:
     for one in records:
         exits = " / ".join(f"{100 * accuracy:.1f}" for accuracy in one["calibration_balanced_accuracy"])
         lines.append(f"| {one['data']} | {one['candidate']} | {one['seed']} | {exits} | {one['seconds']:.0f} |")
+    lines += ["", *_mean_of_seeds(records)]
     done = {(one["data"], one["candidate"]) for one in records}
     missing = [pair for pair in PAIRS if pair not in done]
     todo = f"Not run yet: {len(missing)} of {len(PAIRS)} pairs of data and candidate."
