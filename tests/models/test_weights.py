@@ -2,6 +2,7 @@
 
 import hashlib
 import pickle
+import random
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -248,6 +249,50 @@ def test_truncated_files_are_refused_in_one_line(tmp_path: Path, kind: str, kept
         read_weights_file(file)
     assert str(file) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+JUNK = {
+    "html": b"<!DOCTYPE html>\n<html><body>Not found</body></html>",
+    "nothing": b"",
+    "text": b"junk " * 50,
+    "empty stack": b"\x80\x02\x85.",
+    "half an integer": b"\x80\x02K\x01J\x01",
+    "index": b"\x80\x02" + b"0" * 40,
+    "unhashable key": b"\x80\x02}]]s.",
+    "bytes of 8 exabytes": b"\x80\x04\x8e" + b"\xff" * 7 + b"\x7f" + b"a" * 30,
+    "zip": b"PK\x03\x04" + b"\x00" * 60,
+}
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pth", ".onnx"])
+@pytest.mark.parametrize("content", JUNK.values(), ids=JUNK)
+def test_junk_is_refused_in_one_line(tmp_path: Path, content: bytes, suffix: str) -> None:
+    file = tmp_path / f"w{suffix}"
+    file.write_bytes(content)
+    with pytest.raises(WorkError, match=rf"model\.weights: {re.escape(str(file))} is .*; \w+") as caught:
+        read_weights_file(file)
+    assert "\n" not in str(caught.value)
+
+
+def test_random_bytes_are_refused_in_one_line(tmp_path: Path) -> None:
+    file, generator = tmp_path / "w.pth", random.Random(0)
+    for _ in range(100):
+        file.write_bytes(generator.choice([b"", b"\x80\x02"]) + generator.randbytes(generator.randrange(1, 200)))
+        with pytest.raises(WorkError, match=r"model\.weights: "):
+            read_weights_file(file)
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
+def test_a_pointer_of_git_lfs_is_named_as_such(tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"w{suffix}"
+    file.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n")
+    with pytest.raises(WorkError, match=r"is a git-lfs pointer, not the file itself; run 'git lfs pull'$"):
+        read_weights_file(file)
+
+
+def test_the_content_decides_and_not_the_suffix(tmp_path: Path) -> None:
+    torch.save(TENSORS, tmp_path / "w.safetensors")
+    assert read_weights_file(tmp_path / "w.safetensors").keys() == TENSORS.keys()
 
 
 def test_a_file_that_is_not_there_or_has_no_tensors(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ content.
 import hashlib
 import pickle
 import re
+import struct
 import warnings
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -32,6 +33,7 @@ SEVERAL_LAST_GROUPS = (
     "a network with experts has several copies of its last block group, and published weights have one; "
     "use a network with model.experts=1"
 )
+_LFS_POINTER = b"version https://git-lfs"
 _HEAD = re.compile(r"heads\.(\d+)\.")
 _CIFAR_STEM = {"0": "conv1", "1": "bn1"}
 # torchvision's DenseNet files are older than its DenseNet: they have denselayer1.norm.1 instead of denselayer1.norm1.
@@ -43,6 +45,20 @@ _TRANSFORMERS_BLOCK = re.compile(
 )
 # The number of batches that a batch norm has seen. Older files do not have it, and it is not used here.
 _COUNTER = "num_batches_tracked"
+
+# What torch raises for bytes that are none of its files.
+_DAMAGED = (
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    OverflowError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    struct.error,
+)
 
 
 def read_weights_file(file: str | Path) -> dict[str, Tensor]:
@@ -57,6 +73,7 @@ def read_weights_file(file: str | Path) -> dict[str, Tensor]:
     """
     path = weights_file(file)
     try:
+        _refuse_pointer(path)
         tensors = _read_safetensors(path) if _is_safetensors(path) else _read_torch(path)
     except OSError as error:
         raise WorkError(f"model.weights: cannot read {path}: {error.strerror or error}") from error
@@ -89,6 +106,16 @@ def weights_file(path: str | Path) -> Path:
     return found[0]
 
 
+def _refuse_pointer(path: Path) -> None:
+    """Refuse what stands for a file in a clone without git-lfs, and an empty file."""
+    with path.open("rb") as opened:
+        start = opened.read(len(_LFS_POINTER))
+    if not start:
+        raise WorkError(f"model.weights: {path} is empty; download it again")
+    if start == _LFS_POINTER:
+        raise WorkError(f"model.weights: {path} is a git-lfs pointer, not the file itself; run 'git lfs pull'")
+
+
 def _is_safetensors(path: Path) -> bool:
     """Decide by content, not by file name: the format starts with eight bytes of length, then JSON."""
     with path.open("rb") as opened:
@@ -105,19 +132,23 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 
 def _read_torch(path: Path) -> dict[str, Tensor]:
     try:
-        with deferred_interrupts(), warnings.catch_warnings():
+        # An opened file: of a path, torch takes the suffix .safetensors for its format.
+        with deferred_interrupts(), path.open("rb") as opened, warnings.catch_warnings():
             # Warnings about unusual pickles. A user cannot act on them: the file is either read or refused.
             warnings.simplefilter("ignore")
-            content = torch.load(path, map_location="cpu", weights_only=True)
+            content = torch.load(opened, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         # torch's message has many lines and suggests loading the file anyway, which could execute its content.
         raise WorkError(
             f"model.weights: {path} is not a weights file, or holds more than tensors, which could execute code and is "
             "not loaded; save the state dict alone, best as safetensors"
         ) from error
-    except (RuntimeError, EOFError, ValueError, KeyError, AttributeError) as error:
-        reason = str(error).partition("\n")[0]
-        raise WorkError(f"model.weights: {path} is truncated or damaged ({reason}); download it again") from error
+    except _DAMAGED as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise WorkError(
+            f"model.weights: {path} is truncated or damaged ({reason}), or no weights file; download it again, or name "
+            "a .safetensors or .pth file"
+        ) from error
     return _state_dict_in(content)
 
 
