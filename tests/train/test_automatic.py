@@ -134,6 +134,27 @@ def test_cross_fitting_is_not_chosen_with_enough_calibration_images(root: Path) 
     assert set_up(open_folder(root)).recipe.data.cross_fitting == 0
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"data.image_size": 6},
+            "images of 6 x 6 pixels are too small .*=resnet9, .* 8 x 8; use larger",
+        ),
+        (
+            {"data.image_size": 32, "model.backbone": "resnet9_s2", "train.resize_start": 0.25},
+            "train.resize_start=0.25 shows images of 8 x 8 pixels, .*resnet9_s2, .* 15 x 15; raise it",
+        ),
+    ],
+)
+def test_images_that_are_too_small_are_refused_before_steps_are_timed(
+    root: Path, fixed_speed: list[str], settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(RequestError, match=message):
+        set_up(folder(root, **settings))
+    assert fixed_speed == []
+
+
 @pytest.mark.parametrize("backbone", ["resnet8", "resnet14", "resnet20", "resnet32"])
 def test_heads_are_cheap_beside_the_backbone(root: Path, backbone: str) -> None:
     recipe = set_up(folder(root, **{"model.backbone": backbone})).recipe

@@ -45,6 +45,7 @@ from elfnet.run.info import Machine
 from elfnet.train.distributed import DistributedContext
 from elfnet.train.logging import Observer
 from elfnet.train.machine import choose_device, choose_machine
+from elfnet.train.prepare import refuse_small_images
 from elfnet.train.speed import Speed, cost_of
 
 HEAD_FILTERS = (0, 64, 48, 32, 24, 16, 12, 8, 4)
@@ -183,6 +184,9 @@ def _chosen(recipe: Recipe, splits: Splits, facts: DataFacts | None, *, world_si
     chosen = resolve(recipe, values)
     if not own_network:
         return SetUp(chosen, (_summary(facts, chosen, None),))
+    # Steps on images that are too small cannot be timed.
+    height, width = _network_input(chosen, splits)
+    refuse_small_images(chosen, height, width)
     chosen = _with_heads(recipe, chosen, len(facts.class_counts))
     machine = _machine(chosen)
     speed = Speed(chosen, splits, machine, len(facts.class_counts))
@@ -216,6 +220,14 @@ def _chosen(recipe: Recipe, splits: Splits, facts: DataFacts | None, *, world_si
         )
     notes += [f"warning: {text}" for text in contradictions(facts, chosen)]
     return SetUp(chosen, tuple(notes))
+
+
+def _network_input(recipe: Recipe, splits: Splits) -> tuple[int, int]:
+    """Height and width of the images that the network gets; those in memory have the size that they have."""
+    if isinstance(splits.train, EncodedImages):
+        return recipe.data.image_size, recipe.data.image_size
+    height, width, _ = splits.train.example_shape
+    return height, width
 
 
 def _chosen_for_rows(recipe: Recipe, splits: Splits) -> SetUp:
