@@ -107,6 +107,24 @@ def test_a_large_network_on_small_images_contradicts_them() -> None:
     assert "--model.backbone resnet9" in warning
 
 
+@pytest.mark.parametrize("backbone", ["resnet50", "densenet121"])
+def test_a_size_that_was_chosen_for_a_backbone_contradicts_nothing_but_the_backbone(backbone: str) -> None:
+    recipe = load_recipe("folder", {"model.backbone": backbone})
+    chosen = resolve(recipe, choose_settings(GREY, recipe))
+    assert contradictions(GREY, chosen, size_is_chosen=True) == [
+        f"model.backbone={backbone} needs images of 96 px, and these have 28 px; "
+        "--model.backbone resnet9 is made for them"
+    ]
+    followed = load_recipe("folder", {"model.backbone": "resnet9"})
+    chosen = resolve(followed, choose_settings(GREY, followed))
+    assert contradictions(GREY, chosen, size_is_chosen=True) == []
+
+
+def test_a_size_that_was_chosen_for_weights_contradicts_nothing() -> None:
+    recipe = load_recipe("folder", {"model.backbone": "resnet50", "model.weights": "resnet50.safetensors"})
+    assert contradictions(GREY, resolve(recipe, choose_settings(GREY, recipe)), size_is_chosen=True) == []
+
+
 def test_automatic_choices_never_contradict_the_data() -> None:
     for facts in (GREY, PHOTOS):
         recipe = load_recipe("folder")

@@ -155,6 +155,11 @@ def test_images_that_are_too_small_are_refused_before_steps_are_timed(
     assert fixed_speed == []
 
 
+def test_a_size_that_was_chosen_is_no_reason_for_a_warning(root: Path) -> None:
+    notes = set_up(folder(root, **{"model.backbone": "resnet18"})).notes
+    assert [note.partition(" needs")[0] for note in notes if "px" in note][1:] == ["warning: model.backbone=resnet18"]
+
+
 @pytest.mark.parametrize("backbone", ["resnet8", "resnet14", "resnet20", "resnet32"])
 def test_heads_are_cheap_beside_the_backbone(root: Path, backbone: str) -> None:
     recipe = set_up(folder(root, **{"model.backbone": backbone})).recipe

@@ -173,12 +173,24 @@ def adopt(recipe: Recipe, resolved: Recipe) -> Recipe:
     return resolve(recipe, {f"{section}.{name}": content[section][name] for section, name in names})
 
 
-def contradictions(facts: DataFacts, recipe: Recipe) -> list[str]:
-    """Warnings about settings that do not fit the data, each with the better value."""
+def contradictions(facts: DataFacts, recipe: Recipe, *, size_is_chosen: bool = False) -> list[str]:
+    """Warnings about settings that do not fit the data, each with the better value.
+
+    Args:
+        size_is_chosen: Whether the image size was chosen for the backbone; then the backbone alone may not fit.
+    """
     size, backbone = recipe.data.image_size, recipe.model.backbone
     side = _side(facts, _backbone(small=facts.side <= SMALL_SIDE))
     warnings = []
-    if size >= 2 * max(facts.side, SMALLEST_INPUT):
+    enlarged = size >= 2 * max(facts.side, SMALLEST_INPUT)
+    if enlarged and size_is_chosen:
+        # Published weights are of one backbone, and expect images of about this size.
+        if not recipe.model.weights:
+            warnings.append(
+                f"model.backbone={backbone} needs images of {size} px, and these have {facts.side} px; "
+                f"--model.backbone {_backbone(small=facts.side <= SMALL_SIDE)} is made for them"
+            )
+    elif enlarged:
         times = round((size / side) ** 2)
         warnings.append(
             f"data.image_size={size} enlarges images of {facts.side} px and costs {times} times as much as "

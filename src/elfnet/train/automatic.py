@@ -218,7 +218,8 @@ def _chosen(recipe: Recipe, splits: Splits, facts: DataFacts | None, *, world_si
             f"warning: {few} into --train.hours {chosen.train.hours:g}, and {wanted} would be better; they take "
             f"--train.hours {hours:g}"
         )
-    notes += [f"warning: {text}" for text in contradictions(facts, chosen)]
+    size_is_chosen = "data.image_size" in recipe.train.automatic
+    notes += [f"warning: {text}" for text in contradictions(facts, chosen, size_is_chosen=size_is_chosen)]
     return SetUp(chosen, tuple(notes))
 
 
