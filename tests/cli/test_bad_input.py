@@ -37,6 +37,12 @@ def one_line(result: tuple[int, str, str], code: int) -> str:
         (["train", "--data", "photos"], "it is called --data.root"),
         (["train", "--train.gradient_clip", "1"], "gradients are not clipped"),
         (["train", "--output-dir", "runs"], "the run directory is --out"),
+        (
+            ["train", "--method", "ce"],
+            "part of the name of the recipe, such as elfnet train folder/ce; see 'elfnet rec",
+        ),
+        (["train", "--refit.methods", "crt"], "did you mean --refit.method?"),
+        (["train", "--num-classes", "3"], "the classes follow from the data"),
         (["train", "--metric", "f1"], "see 'elfnet train --help'"),
         # These verbs have no settings.
         (["calibrate", "runs/first", "--budget", "5ms"], "did you mean --budgets?"),

@@ -105,6 +105,8 @@ def test_every_new_name_exists() -> None:
         ("img_size", "it is called data.image_size"),
         ("train.early_stopping", "it is called train.patience"),
         ("train.epoch", None),
+        ("method", "the method is part of the name of the recipe"),
+        ("data.num_classes", "the classes follow from the data"),
     ],
 )
 def test_hints_look_at_the_meaning(name: str, hint: str | None) -> None:

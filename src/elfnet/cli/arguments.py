@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args, get_origin
 from pydantic import BaseModel
 
 from elfnet.errors import RequestError
-from elfnet.recipe.renamed import hint_by_meaning, new_name, setting_by_meaning
+from elfnet.recipe.renamed import new_name, no_setting, setting_by_meaning
 from elfnet.recipe.schema import Recipe
 
 if TYPE_CHECKING:
@@ -66,12 +66,15 @@ class Parser(argparse.ArgumentParser):
         if "--data.root" in known and Path(flag).is_dir():
             return f"for images in a folder, give --data.root {flag}"
         word = name.rpartition(".")[2].replace("-", "_")
+        # Verbs without settings have none of these. Alone, the name of a setting may have another meaning.
+        text = no_setting(name) if "--train.epochs" in known else None
+        if text is not None and "." not in name:
+            return text
         if same := [option for option in known if "." in option and option.rpartition(".")[2] == word]:
             return f"did you mean {' or '.join(same)}?"
         if (meant := setting_by_meaning(name)) is not None and f"--{meant}" in known:
             return f"it is called --{meant}"
-        # Verbs without settings have none of these.
-        if meant is None and "--train.epochs" in known and (text := hint_by_meaning(name)) is not None:
+        if meant is None and text is not None:
             return text
         near = get_close_matches(flag, known, n=1, cutoff=0.6)
         return f"did you mean {near[0]}?" if near else f"see '{self.prog} --help'"

@@ -72,6 +72,9 @@ _BY_MEANING: dict[str, tuple[str, ...]] = {
     "criterion.loss": ("loss", "criterion", "loss_function"),
     "criterion.reweight": ("class_weights", "class_weight", "weights_per_class"),
 }
+_NO_HINT = ("refit.method",)
+"""Settings whose names have another meaning without their section."""
+
 _NO_SETTING = {
     (
         "dropout",
@@ -80,6 +83,11 @@ _NO_SETTING = {
     "data.augment and data.policy regularise",
     ("gpu", "gpus", "num_gpus"): "use --devices for the number of GPUs, or train.device",
     ("clip", "clip_grad", "grad_clip", "gradient_clip", "max_grad_norm"): "gradients are not clipped",
+    (
+        "method",
+        "recipe",
+    ): "the method is part of the name of the recipe, such as elfnet train folder/ce; see 'elfnet recipes ls'",
+    ("num_classes", "n_classes", "nclasses", "classes", "num_labels"): "the classes follow from the data; leave it out",
     ("output_dir", "save_dir", "run_dir", "out_dir"): "the run directory is --out",
 }
 
@@ -93,6 +101,14 @@ def hint_by_meaning(name: str) -> str | None:
     """
     if (setting := setting_by_meaning(name)) is not None:
         return f"it is called {setting}"
+    return no_setting(name)
+
+
+def no_setting(name: str) -> str | None:
+    """The way out for a name that is none of a setting; None if the name means nothing known."""
+    # A setting of this name, such as refit.method, is meant where its section is given.
+    if name in _NO_HINT:
+        return None
     return next((text for words, text in _NO_SETTING.items() if _word(name) in words), None)
 
 
