@@ -126,6 +126,17 @@ def test_a_promise_needs_every_class(skewed: ExitTable) -> None:
         control_risk(mixed, epsilon=0.2, delta=0.05)
 
 
+def test_a_promise_names_the_class_that_lacks_most(skewed: ExitTable) -> None:
+    some = take(skewed, np.flatnonzero(skewed.labels_N < 4))
+    mixed = weighted_to(some, (100.0, 20.0, 5.0, 5.0, 1.0, 60.0)).table
+    needed = r"needs at least 6 examples of class 'f' to certify on, and none of it .*, and too few of 1 more; calibrate on 12 "
+    with pytest.raises(TooFewExamplesError, match=needed):
+        control_risk(mixed, epsilon=0.2, delta=0.05)
+    mixed = weighted_to(some, (100.0, 20.0, 5.0, 5.0, 1.0, 0.0)).table
+    with pytest.raises(TooFewExamplesError, match=r"needs at least 1 example of class 'e' to certify on, and none of"):
+        control_risk(mixed, epsilon=0.2, delta=0.05)
+
+
 def test_weighted_promises_hold_as_often_as_they_say(make_table: TableFactory) -> None:
     """On a population with known risk, a promise under label shift is broken in at most a share delta of the draws."""
     population = make_table(examples=12_000, seed=5)

@@ -372,15 +372,16 @@ class _Evidence:
         if table.target_C is None:
             return
         size_C = np.bincount(table.labels_N, minlength=table.classes)
-        missing = np.flatnonzero((table.target_C > 0) & (size_C == 0))
-        if len(missing):
+        if ((table.target_C > 0) & (size_C == 0)).any():
             whole = fewest_examples(epsilon=epsilon, delta=level, method=self.request.bounds, form=self.request.form)
-            needed = math.ceil(whole * table.target_C[missing[0]] - 1e-9)
+            needed_C = np.ceil(whole * table.target_C - 1e-9).astype(np.int64)
+            worst = int((needed_C - size_C).argmax())
+            needed, more = int(needed_C[worst]), int((size_C < needed_C).sum()) - 1
             raise TooFewExamplesError(
-                f"epsilon={epsilon:g} at delta={level:g} needs at least {needed} examples of class "
-                f"{table.class_names[missing[0]]!r} to certify on, and none of it"
-                f"{f' and of {len(missing) - 1} more' if len(missing) > 1 else ''} is left for that "
-                f"({self._chosen()}); calibrate on "
+                f"epsilon={epsilon:g} at delta={level:g} needs at least {needed} example{'' if needed == 1 else 's'} "
+                f"of class {table.class_names[worst]!r} to certify on, and {size_C[worst] or 'none'} of it "
+                f"{'are' if size_C[worst] > 1 else 'is'} left for that ({self._chosen()})"
+                f"{f', and too few of {more} more' if more else ''}; calibrate on "
                 f"{math.ceil(needed / (1 - self.request.fraction))} or more images of it, or use a larger epsilon",
                 epsilon=epsilon,
             )
