@@ -107,6 +107,8 @@ def run(finished: Path, tmp_path: Path) -> Path:
     [
         (["--budgets", "0.001"], "below the cheapest exit", 2),
         (["--budgets", "half"], "--budgets", 2),
+        (["--budgets", ",,"], "',,' has no budget; give one or more", 2),
+        (["--budgets", "5ms,5.0ms"], "budget 5ms is given twice; give it once", 2),
         (["--epsilon", "0.0001"], "needs at least", 2),
         (["--delta", "2"], "delta=2", 2),
         (["--scales", "best"], "--scales", 2),

@@ -92,7 +92,7 @@ def test_prepare_packs_the_cache(elfnet: Call, root: Path, tmp_path: Path) -> No
     ("words", "code", "expected"),
     [
         (["train", "folder"], 2, "needs data.root"),
-        (["train", "folder", "--data.root", "nowhere"], 1, "cannot list nowhere"),
+        (["train", "folder", "--data.root", "nowhere"], 2, "cannot list nowhere"),
         (["train", "csv"], 2, "needs data.train"),
         (["train", "features"], 2, "needs data.train"),
         (["train", "hub"], 2, "needs data.hub"),

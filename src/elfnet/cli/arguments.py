@@ -116,7 +116,12 @@ def budget(text: str) -> "float | TimeBudget":
 
 def budgets(text: str) -> "tuple[float | TimeBudget, ...]":
     """Argument type: budgets separated by commas."""
-    return tuple(budget(part) for part in text.split(",") if part.strip())
+    found = tuple(budget(part) for part in text.split(",") if part.strip())
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} has no budget; give one or more, such as 0.5,5ms")
+    if twice := [str(one) for position, one in enumerate(found) if one in found[:position]]:
+        raise argparse.ArgumentTypeError(f"budget {twice[0]} is given twice; give it once")
+    return found
 
 
 def add_recipe_flags(parser: argparse.ArgumentParser) -> None:

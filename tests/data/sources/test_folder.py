@@ -56,7 +56,7 @@ def test_a_class_folder_with_other_files_only_says_what_to_do_with_them(image_fo
 def test_a_root_without_class_folders_or_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(WorkError, match="has no class folder"):
         list_folder(tmp_path)
-    with pytest.raises(WorkError, match=r"cannot list .*nowhere.*; check data\.root"):
+    with pytest.raises(RequestError, match=r"cannot list .*nowhere.*; check data\.root"):
         list_folder(tmp_path / "nowhere")
     with pytest.raises(RequestError, match=r"needs data\.root"):
         folder(SourceRequest())

@@ -136,7 +136,8 @@ def _folders(root: Path) -> list[str]:
         with os.scandir(root) as entries:
             return sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())
     except OSError as error:
-        raise WorkError(f"cannot list {error.filename}: {error.strerror}; check data.root") from error
+        kind = RequestError if isinstance(error, (FileNotFoundError, NotADirectoryError)) else WorkError
+        raise kind(f"cannot list {error.filename}: {error.strerror}; check data.root") from error
 
 
 def _images_below(root: str, inner: str, above: frozenset[Identity], ignored: Counter[str]) -> Iterator[str]:
