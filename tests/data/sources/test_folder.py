@@ -62,6 +62,12 @@ def test_a_root_without_class_folders_or_that_is_not_there(tmp_path: Path) -> No
         folder(SourceRequest())
 
 
+def test_a_root_with_a_test_folder_alone(tmp_path: Path) -> None:
+    (tmp_path / "test" / "a").mkdir(parents=True)
+    with pytest.raises(WorkError, match=r"has a folder test, but none for training; add .*/train"):
+        folder(SourceRequest(root=tmp_path))
+
+
 def test_without_split_folders_all_is_for_training(image_folder: Write) -> None:
     # "train" may be a class as well; only if all folders are called like splits is a root divided.
     source = folder(SourceRequest(root=image_folder({"train": 2, "ship": 3}), image_size=8))

@@ -33,6 +33,8 @@ def folder(request: SourceRequest) -> Source[ImageFiles]:
         raise RequestError("source=folder needs data.root: the folder that contains the class folders")
     request.refuse_group_column(str(request.root))
     places = split_folders(request.root)
+    if request.train is None and places["train"] == request.root:
+        _refuse_lone_split(request.root)
     train, test = request.train or places["train"], request.test or places["test"]
     calibration = request.calibration or places["calibration"]
     assert train is not None
@@ -46,6 +48,13 @@ def folder(request: SourceRequest) -> Source[ImageFiles]:
         calibration=None if calibration is None else list_folder(calibration),
         test=None if test is None else list_folder(test),
     )
+
+
+def _refuse_lone_split(root: Path) -> None:
+    """Refuse a root that holds nothing but a folder for evaluation, which would be its only class."""
+    inner = _folders(root)
+    if len(inner) == 1 and inner[0].lower() in (*SPLIT_NAMES["calibration"], *SPLIT_NAMES["test"]):
+        raise WorkError(f"{root} has a folder {inner[0]}, but none for training; add {root}/train")
 
 
 def _same(one: Path, other: Path) -> bool:
