@@ -162,7 +162,7 @@ def test_int8_that_loses_is_refused(
     """In place of the integers: graphs that always give one class. Float32 is taken to be always right."""
     table = evaluate_run(run, "calibration")
     right_N = table.logits_NEC[:, -1].argmax(axis=1)
-    monkeypatch.setattr(module, "evaluate_run", lambda *_: replace(table, labels_N=right_N))
+    monkeypatch.setattr(module, "evaluate_run", lambda *_, **__: replace(table, labels_N=right_N))
     share_C = np.bincount(right_N, minlength=10) / len(right_N)
     bias_C = open_parts(run).network.state_dict()["heads.3.classifier.bias"].numpy()
     assert graphs[3].count(bias_C.tobytes()) == 1
